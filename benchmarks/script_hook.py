@@ -24,7 +24,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from gpudoc.script.hook import environment  # noqa: E402
-from gpudoc.script.messages import Order  # noqa: E402
+from gpudoc.script.messages import HookOrder  # noqa: E402
 
 SCRIPT = """
 import gc, statistics, sys, time
@@ -73,7 +73,7 @@ def per_step(folder, purpose, options):
     script = folder / "train.py"
     script.write_text(SCRIPT)
     command = [sys.executable, str(script), str(options.steps), str(options.rounds)]
-    variables = environment(told, Order(purpose=purpose), os.environ)
+    variables = environment(told, HookOrder(purpose=purpose), os.environ)
     numbers = [float(word) for word in subprocess.check_output(command, env=variables, text=True).split()]
     watched, bare = numbers[::2], numbers[1::2]
     more = [w - b for w, b in zip(watched, bare, strict=True)]
@@ -83,7 +83,7 @@ def per_step(folder, purpose, options):
 def start(folder, rounds):
     told = folder / "start"
     told.mkdir()
-    watched = environment(told, Order(purpose="run"), os.environ)
+    watched = environment(told, HookOrder(purpose="run"), os.environ)
 
     def seconds(variables):
         before = os.times()

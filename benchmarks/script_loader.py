@@ -26,12 +26,13 @@ import torch
 
 import gpudoc
 from gpudoc.facts.host import cpus_usable
+from gpudoc.profile.model import Loader
 from gpudoc.script.command import Command
 from gpudoc.script.search import run
 from gpudoc.script.trial import Launches
 from gpudoc.stats import median
 from gpudoc.tune.options import SearchOptions
-from gpudoc.tune.trial.messages import Feed, Request
+from gpudoc.tune.trial.messages import Request
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = """
@@ -71,20 +72,20 @@ SETS = {
 WORKERS, PREFETCH = (0, 1, 2, 3, 4, 6, 8, 12), (2, 4)
 
 
-def cells() -> list[Feed]:
+def cells() -> list[Loader]:
     """The grid: no workers once, each other count with each prefetch factor."""
     counts = [(n, p) for n in WORKERS for p in PREFETCH if n or p == PREFETCH[0]]
-    return [Feed(num_workers=n, prefetch_factor=p, persistent_workers=n > 0) for n, p in counts]
+    return [Loader(num_workers=n, prefetch_factor=p, persistent_workers=n > 0) for n, p in counts]
 
 
-def step_s(launches: Launches, feed: Feed, turn: int) -> float:
+def step_s(launches: Launches, feed: Loader, turn: int) -> float:
     """Seconds of a step in one launch; infinite where it failed."""
     request = Request(kind="loader", batches=(), feed=feed, steps=24, seconds_per_batch=3.0, repeat=turn)
     trial = launches.run(request, patience_s=300)
     return trial.measured.get("mean_step_s", float("inf")) if trial.fits else float("inf")
 
 
-def grid(launches: Launches, rounds: int) -> Feed:
+def grid(launches: Launches, rounds: int) -> Loader:
     """The cell with the fastest launch."""
     settings = cells()
     best = dict.fromkeys(settings, float("inf"))
@@ -96,9 +97,9 @@ def grid(launches: Launches, rounds: int) -> Feed:
     return settings[0]
 
 
-def duel(launches: Launches, feeds: Sequence[Feed], times: int) -> list[float]:
+def duel(launches: Launches, feeds: Sequence[Loader], times: int) -> list[float]:
     """Median seconds of a step of each, in launches that take turns; a setting that is named twice runs once."""
-    seen: dict[Feed, list[float]] = {feed: [] for feed in feeds}
+    seen: dict[Loader, list[float]] = {feed: [] for feed in feeds}
     for turn in range(times):
         for feed in sorted(seen, key=lambda feed: feed.num_workers, reverse=turn % 2 == 1):
             seen[feed].append(step_s(launches, feed, 100 + turn))
@@ -113,7 +114,7 @@ def case(name: str, options: argparse.Namespace) -> str:
     asked = SearchOptions(command=tuple(words), only="loader", budget=f"{options.budget}s", fresh=True, in_place=True)
     found = run(asked)
     look = found.look
-    own = Feed()
+    own = Loader()
     chosen = found.findings.feed or own
     with tempfile.TemporaryDirectory() as scratch:
         assert look.training is not None
@@ -122,7 +123,7 @@ def case(name: str, options: argparse.Namespace) -> str:
         )
         best = grid(launches, options.rounds)
         # the choice as a cell of the grid, without the settings that no cell varies
-        chosen = Feed(
+        chosen = Loader(
             num_workers=chosen.num_workers,
             prefetch_factor=chosen.prefetch_factor,
             persistent_workers=chosen.num_workers > 0,

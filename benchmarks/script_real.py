@@ -35,7 +35,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from gpudoc.script.hook import environment, read  # noqa: E402
-from gpudoc.script.messages import Order  # noqa: E402
+from gpudoc.script.messages import HookOrder  # noqa: E402
 
 # progress bars overwrite their line, and how often depends on the clock
 NOISE = re.compile(r"^.*\r|\x1b\[[0-9;?]*[A-Za-z]", re.MULTILINE)
@@ -48,7 +48,7 @@ def run(script, folder, python, seconds, told=None):
     variables = {**os.environ, **script.get("variables", {}), "PYTHONUNBUFFERED": "1", "PYTHONHASHSEED": "0"}
     variables["PATH"] = os.pathsep.join([str(pathlib.Path(python).parent), variables["PATH"]])
     if told is not None:
-        variables = environment(told, Order(purpose="look"), variables)
+        variables = environment(told, HookOrder(purpose="look"), variables)
     began = time.perf_counter()
     with tempfile.TemporaryFile("w+") as out:
         started = subprocess.Popen(

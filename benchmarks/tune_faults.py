@@ -29,9 +29,10 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from gpudoc.profile.model import Loader  # noqa: E402
 from gpudoc.tune.trial.fork_client import trial_error  # noqa: E402
 from gpudoc.tune.trial.launcher import Launcher, Where  # noqa: E402
-from gpudoc.tune.trial.messages import End, Feed, Request, Trial  # noqa: E402
+from gpudoc.tune.trial.messages import End, Request, Trial  # noqa: E402
 from gpudoc.units import GIB  # noqa: E402
 from tests.tune.planted import write_workload  # noqa: E402
 
@@ -98,7 +99,7 @@ TRIALS: dict[str, tuple[dict, Request, End, str | None, str]] = {
     "slow import": ({}, fit(16), End.FITS, None, ""),
     "death of a loader worker": (
         {"data": {"die_at": 0}},
-        Request(kind="joint", batches=(8,), feed=Feed(num_workers=2), seconds_per_batch=1.0),
+        Request(kind="joint", batches=(8,), feed=Loader(num_workers=2), seconds_per_batch=1.0),
         End.WORKER_DIED,
         None,
         "DataLoader worker",

@@ -64,7 +64,7 @@ LONGEST = (
     "facts/live/test_session.py",
     "facts/test_collect.py",
     "tune/search/test_foresight.py",
-    "tune/search/test_feeding.py",
+    "tune/search/test_feeder.py",
     "tune/search/test_stages.py",
     "tune/trial/test_fork_client.py",
     "train/data/test_stream.py",

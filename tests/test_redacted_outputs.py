@@ -96,7 +96,7 @@ def test_train(capsys):
 
 
 def test_train_of_a_command(capsys):
-    script_run.Screen(as_json=True).show(ran(left=(TEXT,)))
+    script_run.RunScreen(as_json=True).show(ran(left=(TEXT,)))
     assert_private(capsys.readouterr().out)
 
 

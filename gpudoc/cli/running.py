@@ -16,7 +16,7 @@ from gpudoc.patterns import Pattern
 from gpudoc.shell import quote_path
 
 if TYPE_CHECKING:
-    from gpudoc.script.run import Finished
+    from gpudoc.script.run import RunEnd
 
 # what means the same for a command; all else is the command's own to decide
 _COMMON = frozenset({"--profile", "--allow", "--slurm", "--on-hang", "--json", "--plain", "--verbose"})
@@ -69,12 +69,12 @@ def run_command(command: tuple[str, ...], wish: Wish, typed: frozenset[str]) -> 
     applied = apply(command, profile=wish.profile, allow_batch="batch" in allowed)
     if wish.slurm is not None:
         return _write_job(command, wish, wish.slurm)
-    from gpudoc.render.script_run import Screen
+    from gpudoc.render.script_run import RunScreen
     from gpudoc.script.run import run
 
-    screen = Screen(as_json=wish.json, plain=wish.plain)
+    screen = RunScreen(as_json=wish.json, plain=wish.plain)
     screen.begin(applied)
-    finished: Finished = run(applied, screen, all_to_stderr=wish.json, on_hang=on_hang)
+    finished: RunEnd = run(applied, screen, all_to_stderr=wish.json, on_hang=on_hang)
     return screen.show(finished)
 
 

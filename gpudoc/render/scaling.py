@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gpudoc.render.frame import WIDE, fold
-from gpudoc.tune.model.scaling import NAMES, Cause, Scaling, ScalingPoint, Span
+from gpudoc.tune.model.scaling import NAMES, Cause, Scaling, ScalingPoint, SpeedSpan
 from gpudoc.units import format_bytes, format_seconds
 
 CAUSES: Mapping[Cause, str] = {
@@ -74,11 +74,11 @@ def ranks_of(point: ScalingPoint) -> str:
     return "1 rank" if point.ranks == 1 else f"{point.ranks} ranks"
 
 
-def _rate(rate: Span | None) -> str:
+def _rate(rate: SpeedSpan | None) -> str:
     return "" if rate is None else f"{rate.middle:,.4g}"
 
 
-def _share(share: Span | None) -> str:
+def _share(share: SpeedSpan | None) -> str:
     """A share with its doubt as plus or minus; what is below nothing is nothing."""
     if share is None:
         return ""

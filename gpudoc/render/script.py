@@ -9,14 +9,14 @@ from gpudoc.process.openmp import in_shell, missing_for_any
 from gpudoc.render.console import print_json, stdout
 from gpudoc.render.verdict import first_line
 from gpudoc.script.advice import by_option, describe_loader
-from gpudoc.script.look import Look
+from gpudoc.script.look import ScriptLook
 from gpudoc.script.remember import BATCH
-from gpudoc.script.search import Result, document
+from gpudoc.script.search import ScriptResult, document
 from gpudoc.script.trial import FIRST_BATCH
 from gpudoc.units import format_bytes, format_rate, format_seconds
 
 
-def show(result: Result, *, as_json: bool, plain: bool, verbose: bool) -> None:
+def show(result: ScriptResult, *, as_json: bool, plain: bool, verbose: bool) -> None:
     """The result on stdout, as one JSON document or as a screen."""
     if as_json:
         print_json(private(document(result)))
@@ -24,7 +24,7 @@ def show(result: Result, *, as_json: bool, plain: bool, verbose: bool) -> None:
     stdout(plain).print(as_text(result, verbose=verbose))
 
 
-def as_text(result: Result, *, verbose: bool = False) -> str:
+def as_text(result: ScriptResult, *, verbose: bool = False) -> str:
     """The screen; every launch when `verbose`."""
     lines = [headline(result), *([] if result.profile is None else [_spent(result)]), ""]
     lines += [f"as it is: {result.command}", *look_lines(result.look)]
@@ -48,7 +48,7 @@ def as_text(result: Result, *, verbose: bool = False) -> str:
     return "\n".join([*lines, "", f"profile  {result.stored.path}", f"next     {train_command(result)}"])
 
 
-def headline(result: Result) -> str:
+def headline(result: ScriptResult) -> str:
     """What the search gained over the script as it is, with its doubt, in one line."""
     if result.profile is None:
         return f"looked: {_spent(result)}"
@@ -60,11 +60,11 @@ def headline(result: Result) -> str:
     return begun + first_line(verdict, found.gain, default="the script as it is", told="", command=asked, unit=unit)
 
 
-def _spent(result: Result) -> str:
+def _spent(result: ScriptResult) -> str:
     return f"{result.launches} launch{'es' if result.launches != 1 else ''} in {format_seconds(result.seconds)}"
 
 
-def look_lines(look: Look) -> list[str]:
+def look_lines(look: ScriptLook) -> list[str]:
     """The script as it is: its loaders, its step, its memory, its device and precision."""
     lines = [f"  {describe_loader(loader, look)}" for loader in look.loaders] or ["  no DataLoader was built"]
     low, high = look.step_interval_s
@@ -89,11 +89,11 @@ def look_lines(look: Look) -> list[str]:
     return lines
 
 
-def _first(look: Look) -> str:
+def _first(look: ScriptLook) -> str:
     return format_seconds(look.start_s)
 
 
-def _found(result: Result) -> list[str]:
+def _found(result: ScriptResult) -> list[str]:
     found, lines = result.findings, []
     largest = found.largest
     if largest is not None:
@@ -115,7 +115,7 @@ def _found(result: Result) -> list[str]:
     return lines
 
 
-def _to_write(result: Result) -> list[str]:
+def _to_write(result: ScriptResult) -> list[str]:
     lines: list[str] = []
     if result.lines:
         lines += ["", "to write into the script (or run it with the profile, without a change)"]
@@ -132,11 +132,11 @@ def _to_write(result: Result) -> list[str]:
     return lines
 
 
-def _advice(result: Result) -> list[str]:
+def _advice(result: ScriptResult) -> list[str]:
     return ["", "seen, and not set", *(f"  {sentence}" for sentence in result.advice)] if result.advice else []
 
 
-def train_command(result: Result) -> str:
+def train_command(result: ScriptResult) -> str:
     """What to type to run the script with what was found."""
     command, batch = result.command, result.findings.batch
     allow, words = "", command.words
@@ -149,12 +149,12 @@ def train_command(result: Result) -> str:
     return f"gpudoc train --profile {profile}{allow} -- {shlex.join(words)}".replace(f"'{BATCH}'", BATCH)
 
 
-def tune_command(result: Result) -> str:
+def tune_command(result: ScriptResult) -> str:
     """What to type to tune what was looked at."""
     return f"gpudoc tune -- {result.command}"
 
 
-def _launches(result: Result) -> list[str]:
+def _launches(result: ScriptResult) -> list[str]:
     assert result.profile is not None
     evidence = result.profile.evidence
     lines = ["  kind        batch  end              peak         samples/s   launch"]

@@ -8,16 +8,16 @@ from pathlib import Path
 from gpudoc.render.chart import Axis, Series, line_chart
 from gpudoc.render.page import Block, Figure, Note, Section, Table, page, save_page
 from gpudoc.render.script import headline, look_lines, train_command, tune_command
-from gpudoc.script.search import Result
+from gpudoc.script.search import ScriptResult
 from gpudoc.units import format_bytes, format_seconds
 
 
-def save(path: Path, result: Result) -> None:
+def save(path: Path, result: ScriptResult) -> None:
     """Write the page; GpudocError when it cannot be written."""
     save_page(path, render_page(result))
 
 
-def render_page(result: Result) -> str:
+def render_page(result: ScriptResult) -> str:
     """The page as text."""
     look = Note(kind="info", title=str(result.command), points=tuple(line.strip() for line in look_lines(result.look)))
     sections = [
@@ -36,7 +36,7 @@ def render_page(result: Result) -> str:
     )
 
 
-def _found(result: Result) -> Iterable[Block]:
+def _found(result: ScriptResult) -> Iterable[Block]:
     if result.profile is None:
         yield Note(kind="info", title="Nothing was tuned", points=result.advice, commands=(tune_command(result),))
         return
@@ -50,7 +50,7 @@ def _found(result: Result) -> Iterable[Block]:
         yield Note(kind="info", title="Seen, and not set", points=result.advice)
 
 
-def _memory(result: Result) -> Iterable[Block]:
+def _memory(result: ScriptResult) -> Iterable[Block]:
     if result.profile is None or result.limit_bytes is None:
         return
     rows = [row for row in result.profile.evidence.trials if row.kind == "fit" and row.peak_bytes is not None]
@@ -67,7 +67,7 @@ def _memory(result: Result) -> Iterable[Block]:
     yield Figure(svg, f"Did not fit: {', '.join(failed)}." if failed else "Every batch that was tried fitted.")
 
 
-def _loader(result: Result) -> Iterable[Block]:
+def _loader(result: ScriptResult) -> Iterable[Block]:
     if result.profile is None or not result.profile.evidence.loader:
         return
     yield Table(
@@ -86,7 +86,7 @@ def _loader(result: Result) -> Iterable[Block]:
     )
 
 
-def _launches(result: Result) -> Iterable[Block]:
+def _launches(result: ScriptResult) -> Iterable[Block]:
     if result.profile is None:
         return
     yield Table(

@@ -15,7 +15,7 @@ from gpudoc.process.ending import how_it_ended
 from gpudoc.render import console
 from gpudoc.script.apply import Applied
 from gpudoc.script.messages import LoaderSeen
-from gpudoc.script.run import Finished, Split, Status
+from gpudoc.script.run import RunEnd, RunTimes, Status
 from gpudoc.units import format_bytes, format_count, format_rate, format_seconds
 
 # without a terminal a log gets a line at first, then ever more rarely up to this
@@ -24,8 +24,8 @@ _PIECE_BYTES = 4096
 
 
 @dataclass(slots=True)
-class Screen:
-    """Satisfies `script.run.Listener`: the command's output as it comes, gpudoc's own lines on stderr between it.
+class RunScreen:
+    """Satisfies `script.run.RunListener`: the command's output as it comes, gpudoc's own lines on stderr between it.
 
     On a terminal the status is one line below the output, drawn only where that ended with a line of its own.
     """
@@ -80,7 +80,7 @@ class Screen:
         for sentence in applied.sentences:
             self.say(sentence)
 
-    def show(self, finished: Finished) -> int:
+    def show(self, finished: RunEnd) -> int:
         """How it ended; the exit code."""
         self._clear()
         if self.as_json:
@@ -102,7 +102,7 @@ def status_line(status: Status) -> str:
     return " · ".join(parts)
 
 
-def last_words(finished: Finished) -> list[str]:
+def last_words(finished: RunEnd) -> list[str]:
     """How a run ended, what it did, where its time went, what was applied, and what the allocator held when it died."""
     ended = "interrupted; it " if finished.interrupted else "the command "
     lines = [f"{ended}{how_it_ended(finished.code)} after {format_seconds(finished.seconds)}"]
@@ -138,7 +138,7 @@ def _figures(status: Status) -> list[str]:
     return parts
 
 
-def _nothing_seen(finished: Finished) -> list[str]:
+def _nothing_seen(finished: RunEnd) -> list[str]:
     if not finished.seen:
         return [
             "no Python process of it imported torch" if finished.code == 0 else "it ended before torch was imported"
@@ -146,7 +146,7 @@ def _nothing_seen(finished: Finished) -> list[str]:
     return ["no optimizer step was seen"]
 
 
-def _shares(split: Split, seconds: float) -> str:
+def _shares(split: RunTimes, seconds: float) -> str:
     named = (
         ("start", split.start),
         ("waiting for data", split.data_wait),
@@ -158,7 +158,7 @@ def _shares(split: Split, seconds: float) -> str:
     return " · ".join(f"{name} {format_seconds(part)} ({part / max(seconds, 1e-9):.0%})" for name, part in shown)
 
 
-def _applied(finished: Finished) -> list[str]:
+def _applied(finished: RunEnd) -> list[str]:
     """What the inside did with the order, at each loader that it was for."""
     order = finished.applied.order
     if order.loader is None and order.batch is None:
@@ -178,7 +178,7 @@ def _of_loader(loader: LoaderSeen) -> list[str]:
     return lines + [f"{loader.place}: {note}" for note in loader.notes]
 
 
-def _died(finished: Finished) -> list[str]:
+def _died(finished: RunEnd) -> list[str]:
     lines = []
     for seen in finished.seen if finished.code and not finished.interrupted else ():
         if seen.error is None:
@@ -194,7 +194,7 @@ def _died(finished: Finished) -> list[str]:
     return lines
 
 
-def document_of(finished: Finished) -> Private:
+def document_of(finished: RunEnd) -> Private:
     """The run as `gpudoc.train.v1`, without what says who and where."""
     from gpudoc.doctor import document
 
@@ -214,7 +214,7 @@ def document_of(finished: Finished) -> Private:
         "samples_per_s": None if status is None or status.samples_per_s is None else round(status.samples_per_s, 2),
         "wait_share": None if status is None or status.wait_share is None else round(status.wait_share, 4),
         "memory_peak_bytes": None if status is None else status.peak_bytes,
-        "seconds": None if split is None else {name: round(getattr(split, name), 3) for name in Split.__slots__},
+        "seconds": None if split is None else {name: round(getattr(split, name), 3) for name in RunTimes.__slots__},
         "loaders": [
             {
                 "at": loader.place,

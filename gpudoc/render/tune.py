@@ -14,7 +14,7 @@ from gpudoc.render.verdict import first_line
 from gpudoc.tune.model.losses import percent
 from gpudoc.tune.model.noise import noise_of
 from gpudoc.tune.record import about_threads
-from gpudoc.tune.run import Result, document
+from gpudoc.tune.run import TuneResult, document
 from gpudoc.tune.search.largest import Largest
 from gpudoc.tune.search.scaling import ScalingResult
 from gpudoc.units import MIB, format_bytes, format_count, format_seconds
@@ -43,7 +43,7 @@ _ALWAYS = ("micro_batch", "precision", "num_workers")
 _OF_WORKERS = ("prefetch_factor", "pin_memory", "persistent_workers")
 
 
-def show(result: Result | ScalingResult, *, as_json: bool, plain: bool, verbose: bool) -> None:
+def show(result: TuneResult | ScalingResult, *, as_json: bool, plain: bool, verbose: bool) -> None:
     """The result on stdout, as one JSON document or as a screen."""
     if as_json:
         print_json(private(document(result)))
@@ -52,7 +52,7 @@ def show(result: Result | ScalingResult, *, as_json: bool, plain: bool, verbose:
     frame.show(text + "\n", plain=plain)
 
 
-def as_text(result: Result | ScalingResult, *, verbose: bool = False, width: int = frame.WIDE) -> str:
+def as_text(result: TuneResult | ScalingResult, *, verbose: bool = False, width: int = frame.WIDE) -> str:
     """The screen: the gain, the settings, what to type next; every reason and every trial too when `verbose`."""
     if isinstance(result, ScalingResult):
         what = "interrupted; what was measured" if result.interrupted else "measured"
@@ -86,7 +86,7 @@ def as_text(result: Result | ScalingResult, *, verbose: bool = False, width: int
     return "\n".join([*lines, "", f"profile  {frame.short_path(result.path)}", f"next     {train_command(result)}"])
 
 
-def train_command(result: Result) -> str:
+def train_command(result: TuneResult) -> str:
     """What to type to train with this profile; its file is named only where train does not find it by itself."""
     context = result.context
     words = ["gpudoc", "train", "--model", _source(result)]
@@ -100,13 +100,13 @@ def train_command(result: Result) -> str:
     return shlex.join(words)
 
 
-def headline(result: Result) -> str:
+def headline(result: TuneResult) -> str:
     """What the search gained, with its doubt; one speed, measured with real data."""
     begun = "Interrupted; the best so far. " if result.interrupted else ""
     return begun + _gained(result)
 
 
-def _gained(result: Result) -> str:
+def _gained(result: TuneResult) -> str:
     found = result.findings
     if not found.asked_for_speed:
         largest = found.largest
@@ -118,7 +118,7 @@ def _gained(result: Result) -> str:
     return first_line(verdict, found.gain, default="your default", told=told, command=tune_command(result))
 
 
-def tune_command(result: Result) -> tuple[str, ...]:
+def tune_command(result: TuneResult) -> tuple[str, ...]:
     """What was asked for, to be typed again with another budget."""
     context, words = result.context, ["gpudoc", "tune", "--model", _source(result)]
     if context.asked:
@@ -126,12 +126,12 @@ def tune_command(result: Result) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _source(result: Result) -> str:
+def _source(result: TuneResult) -> str:
     config = result.context.config
     return config.name if config.builtin else result.context.source or f"{config.name}.yaml"
 
 
-def _settings(result: Result) -> list[str]:
+def _settings(result: TuneResult) -> list[str]:
     """The settings that matter or differ from the default's, with the default's beside them."""
     before = result.profile.evidence.default
     default = _flat(before.settings) if before is not None and before.settings is not None else {}
@@ -165,7 +165,7 @@ def _say(value: object) -> str:
     )
 
 
-def _memory(result: Result, width: int) -> list[str]:
+def _memory(result: TuneResult, width: int) -> list[str]:
     """The largest batch, how that is known, and its memory against the limit."""
     largest = result.findings.largest
     if largest is None:
@@ -177,7 +177,7 @@ def _memory(result: Result, width: int) -> list[str]:
     return [*lines, *(frame.fold(f"  the micro batch is at {ceiling}", width, indent="    ") if ceiling else [])]
 
 
-def _levers(result: Result, width: int) -> list[str]:
+def _levers(result: TuneResult, width: int) -> list[str]:
     """The levers that were tried: speed beside the best before, how far the losses differ and may, what became of it.
 
     Ends with an empty line; nothing where none was tried.
@@ -212,13 +212,13 @@ def _how_sure(largest: Largest) -> str:
     return "it ran, and no larger one is of use"
 
 
-def _how(result: Result) -> str:
+def _how(result: TuneResult) -> str:
     """How the processes of the trials were started."""
     is_forked = all(trial.how == "fork" for trial in result.journal.trials)
     return "forked from a process that had imported" if is_forked else "in processes that imported for themselves"
 
 
-def _trials(result: Result) -> list[str]:
+def _trials(result: TuneResult) -> list[str]:
     lines = ["  kind        batch  end              peak         samples/s   trial"]
     for row in result.profile.evidence.trials:
         peak = "" if row.peak_bytes is None else format_bytes(row.peak_bytes)

@@ -11,19 +11,19 @@ from gpudoc.render.page import Badge, Block, Figure, Fold, Note, Number, Section
 from gpudoc.render.scaling_page import scaling_sections
 from gpudoc.render.tune import headline, losses_in_words, train_command
 from gpudoc.tune.model.speed import fit_step_time
-from gpudoc.tune.run import Result
+from gpudoc.tune.run import TuneResult
 from gpudoc.tune.search.scaling import ScalingResult
 from gpudoc.units import format_bytes, format_rate, format_seconds
 
 _SHAPES_MEMORY = ("precision", "allocator", "activation_checkpointing")
 
 
-def save(path: Path, result: Result | ScalingResult) -> None:
+def save(path: Path, result: TuneResult | ScalingResult) -> None:
     """Write the page; GpudocError when it cannot be written."""
     save_page(path, render_page(result))
 
 
-def render_page(result: Result | ScalingResult) -> str:
+def render_page(result: TuneResult | ScalingResult) -> str:
     """The page as text."""
     if isinstance(result, ScalingResult):
         return page(
@@ -53,7 +53,7 @@ def render_page(result: Result | ScalingResult) -> str:
     )
 
 
-def _badge(result: Result) -> Badge:
+def _badge(result: TuneResult) -> Badge:
     found = result.findings
     if not found.asked_for_speed:
         return Badge("info", "not compared with the default")
@@ -65,7 +65,7 @@ def _badge(result: Result) -> Badge:
     return Badge("info", told.get(verdict.kind, "not compared with the default"))
 
 
-def _numbers(result: Result) -> Iterable[Number]:
+def _numbers(result: TuneResult) -> Iterable[Number]:
     evidence, largest = result.profile.evidence, result.findings.largest
     chosen = result.stored.profile.settings
     speed = result.findings.gain.chosen
@@ -82,7 +82,7 @@ def _numbers(result: Result) -> Iterable[Number]:
         yield Number("memory limit", value, unit)
 
 
-def _settings(result: Result) -> Note:
+def _settings(result: TuneResult) -> Note:
     is_faster = result.findings.asked_for_speed and result.findings.verdict.kind == "faster"
     return Note(
         kind="good" if is_faster else "info",
@@ -92,7 +92,7 @@ def _settings(result: Result) -> Note:
     )
 
 
-def _levers(result: Result) -> Iterable[Block]:
+def _levers(result: TuneResult) -> Iterable[Block]:
     rows = result.profile.evidence.variants
     if not rows:
         return
@@ -111,7 +111,7 @@ def _levers(result: Result) -> Iterable[Block]:
     yield Table(headings=headings, rows=tuple(told), numeric=frozenset(headings[1:5]))
 
 
-def _memory(result: Result) -> Iterable[Block]:
+def _memory(result: TuneResult) -> Iterable[Block]:
     rows = [row for row in result.profile.evidence.trials if row.peak_bytes is not None]
     if not rows:
         return
@@ -137,7 +137,7 @@ def _same_memory(one: Settings | None, other: Settings) -> bool:
     return one is None or all(getattr(one, name) == getattr(other, name) for name in _SHAPES_MEMORY)
 
 
-def _speed(result: Result) -> Iterable[Block]:
+def _speed(result: TuneResult) -> Iterable[Block]:
     points = [p for p in result.findings.speeds if p.samples_per_s]
     if len(points) < 2:
         return
@@ -151,7 +151,7 @@ def _speed(result: Result) -> Iterable[Block]:
     yield Figure(svg, "One process, data ready in memory, the median of the timed steps.")
 
 
-def _trials(result: Result) -> Fold:
+def _trials(result: TuneResult) -> Fold:
     headings = ("trial", "batch", "end", "peak", "samples/s", "precision", "allocator", "took")
     rows = tuple(_row(row) for row in result.profile.evidence.trials)
     table = Table(headings=headings, rows=rows, numeric=frozenset({"batch", "peak", "samples/s", "took"}))

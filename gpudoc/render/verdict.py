@@ -6,14 +6,20 @@ import shlex
 from collections.abc import Sequence
 
 from gpudoc.tune.model.gain import Gain, times
-from gpudoc.tune.model.scaling import Span
-from gpudoc.tune.model.verdict import Verdict
+from gpudoc.tune.model.scaling import SpeedSpan
+from gpudoc.tune.model.verdict import SearchVerdict
 from gpudoc.tune.trial.deadline import option_for
 from gpudoc.units import format_count, format_rate, format_seconds
 
 
 def first_line(
-    verdict: Verdict, gain: Gain | None, *, default: str, told: str, command: Sequence[str], unit: str = "samples/s"
+    verdict: SearchVerdict,
+    gain: Gain | None,
+    *,
+    default: str,
+    told: str,
+    command: Sequence[str],
+    unit: str = "samples/s",
 ) -> str:
     """One sentence; `default` is what was to be beaten, `told` follows a speed, `command` is what was typed."""
     match verdict.kind:
@@ -35,7 +41,7 @@ def first_line(
             return f"Not searched: {verdict.why}.{_longer(verdict, command)}"
 
 
-def counted(verdict: Verdict) -> str:
+def counted(verdict: SearchVerdict) -> str:
     """'6 levers, 2 batches and 1 loader setting'."""
     parts = [_count(count, what) for count, what in verdict.tried]
     return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
@@ -45,7 +51,7 @@ def _count(count: int, what: str) -> str:
     return f"{count} batches" if what == "batch" and count != 1 else format_count(count, what)
 
 
-def _longer(verdict: Verdict, command: Sequence[str]) -> str:
+def _longer(verdict: SearchVerdict, command: Sequence[str]) -> str:
     if verdict.needed_s is None:
         return ""
     # shlex would quote the placeholder of a batch
@@ -60,11 +66,11 @@ def with_budget(command: Sequence[str], seconds: float) -> tuple[str, ...]:
     return (*words[:end], *option_for(seconds).split(), *words[end:])
 
 
-def _middle(speed: Span | None, unit: str) -> str:
+def _middle(speed: SpeedSpan | None, unit: str) -> str:
     return "" if speed is None else format_rate(speed.middle, unit)
 
 
-def _rate(speed: Span | None, unit: str) -> str:
+def _rate(speed: SpeedSpan | None, unit: str) -> str:
     """'4,210 samples/s ±3 %'."""
     if speed is None:
         return ""

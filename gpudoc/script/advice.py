@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpudoc.script.look import Look
+from gpudoc.profile.model import Loader
+from gpudoc.script.look import ScriptLook
 from gpudoc.script.messages import LoaderSeen
-from gpudoc.tune.trial.messages import Feed
 from gpudoc.units import format_count
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class CodeLine:
     """One line to write, and where; `at` is 'train.py:42'."""
 
     at: str
@@ -22,20 +22,20 @@ class Line:
         return f"{self.at}: {self.write}"
 
 
-def lines(look: Look, feed: Feed | None, batch: int | None) -> tuple[Line, ...]:
+def lines(look: ScriptLook, feed: Loader | None, batch: int | None) -> tuple[CodeLine, ...]:
     """The lines that bring the found settings into the script; `batch` None leaves it, nothing where all stays."""
     loader = look.training
     if loader is None or (feed is None and batch is None):
         return ()
     if loader.through == "transformers":
-        return (Line(loader.place, _trainer(feed, batch)),)
+        return (CodeLine(loader.place, _trainer(feed, batch)),)
     if loader.through == "lightning":
         words = _arguments(feed, batch)
-        return (Line(loader.place, f"train_dataloader() returns DataLoader(..., {words})"),)
-    return (Line(loader.place, f"DataLoader(..., {_arguments(feed, batch)})"),)
+        return (CodeLine(loader.place, f"train_dataloader() returns DataLoader(..., {words})"),)
+    return (CodeLine(loader.place, f"DataLoader(..., {_arguments(feed, batch)})"),)
 
 
-def by_option(look: Look, feed: Feed | None) -> str:
+def by_option(look: ScriptLook, feed: Loader | None) -> str:
     """The same for a command whose script reads TrainingArguments from its command line; '' for any other."""
     loader = look.training
     if loader is None or feed is None or loader.through != "transformers":
@@ -47,7 +47,7 @@ def by_option(look: Look, feed: Feed | None) -> str:
     return " ".join(options)
 
 
-def _arguments(feed: Feed | None, batch: int | None) -> str:
+def _arguments(feed: Loader | None, batch: int | None) -> str:
     words = [] if batch is None else [f"batch_size={batch}"]
     if feed is not None:
         words.append(f"num_workers={feed.num_workers}")
@@ -59,14 +59,14 @@ def _arguments(feed: Feed | None, batch: int | None) -> str:
     return ", ".join(words)
 
 
-def _trainer(feed: Feed | None, batch: int | None) -> str:
+def _trainer(feed: Loader | None, batch: int | None) -> str:
     words = [] if batch is None else [f"per_device_train_batch_size={batch}"]
     if feed is not None:
         words += [f"dataloader_{word}" for word in _arguments(feed, None).split(", ")]
     return f"TrainingArguments(..., {', '.join(words)})"
 
 
-def about_a_larger_batch(look: Look, batch: int, lever: str, known: int | None) -> tuple[str, ...]:
+def about_a_larger_batch(look: ScriptLook, batch: int, lever: str, known: int | None) -> tuple[str, ...]:
     """What a batch other than the command's own changes, with the rules of scaling; nothing where it is the same."""
     if known is None or batch == known:
         return ()
@@ -87,7 +87,7 @@ def about_a_larger_batch(look: Look, batch: int, lever: str, known: int | None) 
     return (changed, rules)
 
 
-def said_not_set(look: Look) -> tuple[str, ...]:
+def said_not_set(look: ScriptLook) -> tuple[str, ...]:
     """Levers that were seen and are not searched here: precision and TF32 on a GPU, evaluation, other loaders."""
     found: list[str] = []
     if look.on_gpu and look.precision == "fp32":
@@ -97,7 +97,7 @@ def said_not_set(look: Look) -> tuple[str, ...]:
     return tuple(found)
 
 
-def describe_loader(loader: LoaderSeen, look: Look) -> str:
+def describe_loader(loader: LoaderSeen, look: ScriptLook) -> str:
     """One loader in one line: where, from what, and whether it feeds the steps."""
     trains = look.training is not None and loader.key == look.training.key
     parts = [

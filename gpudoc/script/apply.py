@@ -14,7 +14,7 @@ from gpudoc.patterns import Pattern
 from gpudoc.process.openmp import in_shell, missing_for_any
 from gpudoc.profile import store
 from gpudoc.profile.model import Profile
-from gpudoc.script.messages import LoaderOrder, Order
+from gpudoc.script.messages import HookOrder, LoaderOrder
 from gpudoc.script.remember import BATCH, Remembered, fingerprint, hardware_of, remembered, script_name
 
 _NUMBER = Pattern(r"\d+")
@@ -29,7 +29,7 @@ class Applied:
     """
 
     words: tuple[str, ...]
-    order: Order
+    order: HookOrder
     profile: str | None = None
     sentences: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -48,7 +48,7 @@ def apply(words: Sequence[str], *, profile: str, allow_batch: bool) -> Applied:
                 hint=f"gpudoc tune -- {shlex.join(words)}; or write the number",
             )
         why = "no profile" if profile == "off" else "no profile fits (gpudoc tune -- COMMAND makes one)"
-        own = Order(purpose="run")
+        own = HookOrder(purpose="run")
         return Applied(words=tuple(words), order=own, sentences=(f"{why}: the script's own settings",))
     return _apply(tuple(words), found, allow_batch)
 
@@ -82,7 +82,7 @@ def _apply(words: tuple[str, ...], found: Remembered, allow_batch: bool) -> Appl
     said = [f"{found.sentence}", *found.passed_over]
     training = [loader for loader in script.loaders if loader.role == "training" and loader.key]
     keys = tuple(dict.fromkeys(loader.key for loader in training))
-    order = Order(purpose="run", keys=keys)
+    order = HookOrder(purpose="run", keys=keys)
     if "loader" in script.tuned and keys:
         loader = _loader_order(profile)
         order = order.model_copy(update={"loader": loader})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpudoc.script.findings import ScriptFindings
-from gpudoc.script.look import Look
+from gpudoc.script.look import ScriptLook
 from gpudoc.script.runner import CommandSession
 from gpudoc.tune.model.speed import sizes_to_time
 from gpudoc.tune.search.choose import choose_batch, explain_knee, explain_largest
@@ -65,14 +65,14 @@ def _steady_steps(session: CommandSession, batch: int) -> int:
     return max(0, min(STEADY_STEPS, int(room_s / max(1e-6, step_s))))
 
 
-def cap_of(look: Look, max_batch: int | None) -> int:
+def cap_of(look: ScriptLook, max_batch: int | None) -> int:
     """The largest batch of one rank that a data set of this size can fill."""
     samples = look.training.samples if look.training is not None else None
     most = max(1, samples // look.ranks) if samples else 1 << 20
     return min(most, max_batch or most)
 
 
-def _ceiling(look: Look, cap: int, max_batch: int | None) -> str:
+def _ceiling(look: ScriptLook, cap: int, max_batch: int | None) -> str:
     """Why no batch larger than the cap was tried."""
     if cap == max_batch:
         return "--max-batch allows no larger one"

@@ -15,7 +15,7 @@ from pathlib import Path
 from gpudoc.facts.host import memory_free_bytes
 from gpudoc.facts.model import Absent
 from gpudoc.patterns import Pattern
-from gpudoc.script.kept import Kept, Terms
+from gpudoc.script.process import CommandProcess, Terms
 from gpudoc.temporary import TemporaryFolder, remove_tree
 from gpudoc.units import format_bytes
 
@@ -124,7 +124,7 @@ def _try(wanted: Isolation, refused: dict[str, None]) -> Isolation:
             cell = Cell(scratch=folder, room_bytes=_LEAST_ROOM_BYTES, isolation=wanted)
             with cell.order() as order:
                 streams = (subprocess.DEVNULL,) * 3
-                kept = Kept(["true"], Terms(environment=os.environ, streams=streams, cell=order))
+                kept = CommandProcess(["true"], Terms(environment=os.environ, streams=streams, cell=order))
                 while kept.hear():
                     pass
                 kept.end()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpudoc.script.look import Lever, Look
+from gpudoc.profile.model import Loader
+from gpudoc.script.look import Lever, ScriptLook
 from gpudoc.tune.findings import Findings
-from gpudoc.tune.trial.messages import Feed
 
 
 @dataclass(slots=True, kw_only=True)
@@ -17,7 +17,7 @@ class ScriptFindings(Findings):
     the found loader may change.
     """
 
-    look: Look
+    look: ScriptLook
     lever: Lever = "none"
     why_no_lever: str = ""
     batch_reasons: tuple[str, ...] = ()
@@ -25,7 +25,7 @@ class ScriptFindings(Findings):
     why_kept: str = ""
 
 
-def is_own(feed: Feed, look: Look) -> bool:
+def is_own(feed: Loader, look: ScriptLook) -> bool:
     """Whether the settings are those that the script has by itself."""
     loader = look.training
     if loader is None or loader.num_workers != feed.num_workers:

@@ -14,14 +14,14 @@ from gpudoc.script.messages import (
     EVENTS,
     Aside,
     DataSeen,
-    End,
     ErrorSeen,
     Event,
+    HookOrder,
     LoaderSeen,
-    Measured,
-    Order,
-    Start,
-    Steps,
+    ScriptEnd,
+    ScriptStart,
+    StepsMeasured,
+    StepsSeen,
     Total,
 )
 
@@ -30,18 +30,18 @@ INSIDE = Path(__file__).parent / "inside"
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ProcessSeen:
     """What one process has told: every loader and every event of steps, in order; None for what has not happened."""
 
     name: str
-    start: Start | None = None
+    start: ScriptStart | None = None
     loaders: tuple[LoaderSeen, ...] = ()
     data: tuple[DataSeen, ...] = ()
-    steps: tuple[Steps, ...] = ()
+    steps: tuple[StepsSeen, ...] = ()
     error: ErrorSeen | None = None
     asides: tuple[str, ...] = ()
     measured: bool = False
-    end: End | None = None
+    end: ScriptEnd | None = None
 
     @property
     def total(self) -> Total:
@@ -79,7 +79,7 @@ class Seen:
         return self.loader(max(counts, key=lambda number: counts[number])) if counts else None
 
 
-def environment(folder: Path, order: Order, environment: Mapping[str, str]) -> dict[str, str]:
+def environment(folder: Path, order: HookOrder, environment: Mapping[str, str]) -> dict[str, str]:
     """The variables for a command that is to be watched; writes the order into `folder`, an empty folder of its own."""
     (folder / "order.json").write_text(order.model_dump_json())
     found = environment.get("PYTHONPATH", "")
@@ -89,22 +89,22 @@ def environment(folder: Path, order: Order, environment: Mapping[str, str]) -> d
 
 @dataclass(slots=True)
 class _File:
-    seen: Seen
+    seen: ProcessSeen
     offset: int = 0
 
 
 @dataclass(slots=True)
-class Reader:
+class EventReader:
     """What the processes of one launch have told in `folder`; each call reads only what is new."""
 
     folder: Path
     keep_steps: bool = True
     _files: dict[str, _File] = field(default_factory=dict)
 
-    def read(self) -> tuple[Seen, ...]:
+    def read(self) -> tuple[ProcessSeen, ...]:
         """What was told so far, one Seen for each process, the lowest rank first; GpudocError for what is no event."""
         for path in self.folder.glob("*.jsonl"):
-            known = self._files.setdefault(path.name, _File(Seen(path.stem)))
+            known = self._files.setdefault(path.name, _File(ProcessSeen(path.stem)))
             with path.open("rb") as file:
                 file.seek(known.offset)
                 new = file.read()
@@ -115,30 +115,30 @@ class Reader:
         ordered = (self._files[name].seen for name in sorted(self._files))
         return tuple(sorted(ordered, key=lambda seen: seen.rank or 0))
 
-    def _after(self, seen: Seen, event: Event) -> Seen:
+    def _after(self, seen: ProcessSeen, event: Event) -> ProcessSeen:
         match event:
-            case Start():
+            case ScriptStart():
                 return replace(seen, start=event)
             case LoaderSeen():
                 return replace(seen, loaders=(*seen.loaders, event))
             case DataSeen():
                 return replace(seen, data=(*seen.data, event))
-            case Steps():
+            case StepsSeen():
                 # a run of days is not kept step by step
                 return replace(seen, steps=(*(seen.steps if self.keep_steps else ()), event))
             case ErrorSeen():
                 return replace(seen, error=event)
             case Aside():
                 return replace(seen, asides=(*seen.asides, event.why))
-            case Measured():
+            case StepsMeasured():
                 return replace(seen, measured=True)
-            case End():
+            case ScriptEnd():
                 return replace(seen, end=event)
 
 
-def read(folder: Path) -> tuple[Seen, ...]:
+def read(folder: Path) -> tuple[ProcessSeen, ...]:
     """What the processes of one launch have told, once."""
-    return Reader(folder).read()
+    return EventReader(folder).read()
 
 
 def _decoded(line: bytes, path: Path) -> Event:

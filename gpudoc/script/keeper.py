@@ -29,7 +29,7 @@ _LOOK_S = 0.5
 KILLED_S = 10.0
 
 
-class Teller:
+class KeeperPipe:
     """Says to gpudoc what happens, one JSON line each; nobody to hear it is no fault."""
 
     def __init__(self, number: int) -> None:
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> None:
     # not on the command line: one argument has room for 128 KiB, and the order holds all of the command's
     with os.fdopen(int(arguments[0]), "rb") as file:
         order = json.load(file)
-    teller = Teller(order["told"])
+    teller = KeeperPipe(order["told"])
     signal.pthread_sigmask(signal.SIG_BLOCK, {*_THE_COMMANDS, *_HEARD})
     adopt_orphans()
     die_with_parent(order["parent"], END)
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str]) -> None:
         teller.say(wall=problem.what, why=str(problem))
 
 
-def _keep_in_a_cell(order: Mapping[str, Any], teller: Teller) -> None:
+def _keep_in_a_cell(order: Mapping[str, Any], teller: KeeperPipe) -> None:
     cell, folder = order["cell"], os.getcwd()
     made = walls.foreign(cell["near"])
     walls.separate(user=cell["user"], network=cell["network"], processes=cell["processes"])
@@ -68,7 +68,7 @@ def _keep_in_a_cell(order: Mapping[str, Any], teller: Teller) -> None:
     die_with_parent(order["parent"], END)
 
     def inside() -> None:
-        layer = walls.build(walls.Plan(made=made, own_processes=cell["processes"], **cell["plan"]))
+        layer = walls.build(walls.CellPlan(made=made, own_processes=cell["processes"], **cell["plan"]))
         os.chdir(folder)
         _keep(order, teller, layer)
 
@@ -84,7 +84,7 @@ def _keep_in_a_cell(order: Mapping[str, Any], teller: Teller) -> None:
             return
 
 
-def _as_the_first(action: Callable[[], None], teller: Teller) -> None:
+def _as_the_first(action: Callable[[], None], teller: KeeperPipe) -> None:
     # from inside, the keeper outside has no number
     die_with_parent(0)
     try:
@@ -93,7 +93,7 @@ def _as_the_first(action: Callable[[], None], teller: Teller) -> None:
         teller.say(wall=problem.what, why=str(problem))
 
 
-def _keep(order: Mapping[str, Any], teller: Teller, layer: int | None = None) -> None:
+def _keep(order: Mapping[str, Any], teller: KeeperPipe, layer: int | None = None) -> None:
     """Start the command, wait for its end, and end what it leaves behind."""
     command, failure = _start(order)
     if failure:

@@ -11,13 +11,13 @@ from types import TracebackType
 
 from gpudoc.process.ending import Ended
 from gpudoc.script.cell import Cell
-from gpudoc.script.kept import Kept, Terms
+from gpudoc.script.process import CommandProcess, Terms
 
 
-class Running:
+class Launch:
     """A command under way; `with` ends it and all that it started, however the block ends."""
 
-    def __init__(self, kept: Kept, output: Path, cleaning: contextlib.ExitStack) -> None:
+    def __init__(self, kept: CommandProcess, output: Path, cleaning: contextlib.ExitStack) -> None:
         self._kept = kept
         self._output = output
         self._cleaning = cleaning
@@ -62,7 +62,7 @@ class Running:
         self._cleaning.close()
         return ended
 
-    def __enter__(self) -> Running:
+    def __enter__(self) -> Launch:
         return self
 
     def __exit__(
@@ -78,7 +78,7 @@ def start(
     output: Path,
     cell: Cell | None = None,
     memory_limit_bytes: int | None = None,
-) -> Running:
+) -> Launch:
     """Start `command` here, with nothing to read and its output in a file; GpudocError when it cannot be started.
 
     It ends with gpudoc, however gpudoc ends, if it is started in the thread that lives as long as gpudoc. The limit is
@@ -91,10 +91,10 @@ def start(
             cell=None if cell is None else cleaning.enter_context(cell.order()),
             memory_limit_bytes=memory_limit_bytes,
         )
-        kept = Kept(command, terms)
+        kept = CommandProcess(command, terms)
         cleaning.callback(kept.close)
         kept.wait_until_started()
         if kept.pid is None:
             kept.end()
             raise kept.refusal()
-        return Running(kept, output, cleaning.pop_all())
+        return Launch(kept, output, cleaning.pop_all())

@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gpudoc.errors import GpudocError
+from gpudoc.profile.model import Loader
 from gpudoc.script.findings import ScriptFindings
-from gpudoc.script.look import Look
+from gpudoc.script.look import ScriptLook
 from gpudoc.script.runner import CommandSession
 from gpudoc.tune.loader.bounds import bounds_here
-from gpudoc.tune.loader.messages import Run
+from gpudoc.tune.loader.messages import LoaderRun
 from gpudoc.tune.loader.search import Search, search_loader
 from gpudoc.tune.loader.session import MeasurementError
 from gpudoc.tune.model.loader import DEFAULT_PREFETCH, LoaderCosts, LoaderSetting
-from gpudoc.tune.trial.messages import End, Feed, Request, Trial
+from gpudoc.tune.trial.messages import End, Request, Trial
 
 # waiting less than this cannot be worth what the choice calls a difference
 NOTHING_TO_GAIN = 0.01
@@ -32,7 +33,7 @@ def tune_loader(session: CommandSession, found: ScriptFindings, *, seconds: floa
         session.say(f"loader: {kept}")
         found.feed_reasons = (f"loader left as it is: {kept}",)
         return
-    measures = Measures(session)
+    measures = LaunchMeasures(session)
     try:
         costs = costs_of(look, measures.without_workers(), measures.with_one())
         search = Search(
@@ -52,7 +53,7 @@ def tune_loader(session: CommandSession, found: ScriptFindings, *, seconds: floa
     except (MeasurementError, GpudocError) as problem:
         found.feed_reasons = (f"loader left as it is: {problem}",)
         return
-    found.feed = feed = Feed(
+    found.feed = feed = Loader(
         num_workers=choice.num_workers,
         prefetch_factor=choice.prefetch_factor,
         pin_memory=choice.pin_memory,
@@ -67,7 +68,7 @@ def tune_loader(session: CommandSession, found: ScriptFindings, *, seconds: floa
     found.num_loaders = len({one.setting for one in choice.trials if one.runs and one.setting.num_workers != own})
 
 
-def why_kept(look: Look) -> str:
+def why_kept(look: ScriptLook) -> str:
     """Why the loader is not searched; '' where it is."""
     loader = look.training
     if loader is None:
@@ -83,20 +84,20 @@ def why_kept(look: Look) -> str:
 
 
 @dataclass(slots=True)
-class Measures:
-    """Timed stretches of the script's own steps with a given loader; satisfies `loader.search.Measures`."""
+class LaunchMeasures:
+    """Timed stretches of the script's own steps with a given loader; satisfies `loader.search.LaunchMeasures`."""
 
     session: CommandSession
     refused: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     _counts: dict[LoaderSetting, int] = field(default_factory=dict)
 
-    def run(self, setting: LoaderSetting, *, seconds: float, period_s: float) -> Run:
+    def run(self, setting: LoaderSetting, *, seconds: float, period_s: float) -> LoaderRun:
         """One launch; MeasurementError when it failed, or when the script does not take the setting."""
         del period_s
         trial = self._launch(setting, seconds)
         step_s = trial.measured["mean_step_s"] / self.session.runner.look.micro_batches
-        return Run(
+        return LoaderRun(
             step_s=step_s,
             steps=int(trial.measured["steps"]),
             wait_share=trial.measured["wait_share"],
@@ -122,7 +123,7 @@ class Measures:
         if turn == 0 and self._is_own(setting):
             assert self.session.runner.own is not None
             return self.session.runner.own
-        feed = Feed(
+        feed = Loader(
             num_workers=setting.num_workers,
             prefetch_factor=setting.prefetch_factor,
             pin_memory=setting.pin_memory,
@@ -159,7 +160,7 @@ class Measures:
         return not (setting.num_workers or own.num_workers) and setting.pin_memory == own.pin_memory
 
 
-def costs_of(look: Look, alone: Trial, helped: Trial) -> LoaderCosts:
+def costs_of(look: ScriptLook, alone: Trial, helped: Trial) -> LoaderCosts:
     """What a batch and a step cost: `alone` ran without workers, so that what it waited is the making of a batch.
 
     The system tells the CPU time of step and batch together; what is beyond one CPU for the step is taken as the

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Literal
 
 from gpudoc.profile.model import ScriptLoader
-from gpudoc.script.hook import Seen
+from gpudoc.script.hook import ProcessSeen
 from gpudoc.script.messages import LoaderSeen
 from gpudoc.stats import median, median_interval
 
@@ -16,7 +16,7 @@ Lever = Literal["flag", "loader", "none"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
+class SteadyStretch:
     """Steady steps of one process: seconds of each, seconds of it waited for data, samples (None: not known)."""
 
     step_s: tuple[float, ...]
@@ -41,7 +41,7 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class ScriptLook:
     """A script as it is. `training` is the loader in its own code that feeds the steps, None where none was seen.
 
     `feeding` is what a framework made of it. Samples per second are those of all ranks, steps and bytes of one.
@@ -89,7 +89,7 @@ class Look:
         return max(1, round(self.samples_per_step / self.batch))
 
 
-def look_at(seen: Sequence[Seen], *, warm_steps: int, start_s: float) -> Look | None:
+def look_at(seen: Sequence[ProcessSeen], *, warm_steps: int, start_s: float) -> ScriptLook | None:
     """The look that the processes of one launch allow; None while no step was counted."""
     ranks = [one for one in seen if one.trains]
     stretches = [steady(one, warm_steps) for one in ranks]
@@ -102,7 +102,7 @@ def look_at(seen: Sequence[Seen], *, warm_steps: int, start_s: float) -> Look | 
     peaks = [event.peak_bytes for one in ranks for event in one.steps if event.peak_bytes is not None]
     counts = [count for count in stretch.samples if count is not None]
     start = first.start
-    return Look(
+    return ScriptLook(
         loaders=tuple(loader for loader in first.loaders if loader.remade_from is None),
         training=None if feeding is None else first.origin(feeding.number),
         feeding=feeding,
@@ -129,7 +129,7 @@ def look_at(seen: Sequence[Seen], *, warm_steps: int, start_s: float) -> Look | 
     )
 
 
-def lever_of(look: Look, *, takes_batch: bool) -> tuple[Lever, str]:
+def lever_of(look: ScriptLook, *, takes_batch: bool) -> tuple[Lever, str]:
     """Where the batch can be set, and why it cannot where it is 'none'."""
     if takes_batch:
         return "flag", ""
@@ -143,7 +143,7 @@ def lever_of(look: Look, *, takes_batch: bool) -> tuple[Lever, str]:
     return "loader", ""
 
 
-def steady(seen: Seen, warm_steps: int) -> Stretch:
+def steady(seen: ProcessSeen, warm_steps: int) -> SteadyStretch:
     """The steps after the warm ones, all but the first if they are few; not those that an evaluation came before."""
     rows: list[tuple[float, float, int | None]] = []
     for event in seen.steps:
@@ -154,7 +154,7 @@ def steady(seen: Seen, warm_steps: int) -> Stretch:
             samples = event.samples[index] if index < len(event.samples) else None
             rows.append((seconds, wait, samples))
     kept = rows[warm_steps:] if len(rows) >= warm_steps + 4 else rows[1:] or rows
-    return Stretch(
+    return SteadyStretch(
         step_s=tuple(row[0] for row in kept),
         wait_s=tuple(row[1] for row in kept),
         samples=tuple(row[2] for row in kept),
@@ -168,7 +168,7 @@ def blocks(values: Sequence[float], count: int = 8) -> list[float]:
     return [sum(values[a:b]) / (b - a) for a, b in pairwise(edges)]
 
 
-def script_loaders(look: Look) -> tuple[ScriptLoader, ...]:
+def script_loaders(look: ScriptLook) -> tuple[ScriptLoader, ...]:
     """The loaders as a profile keeps them: what the script itself builds."""
     return tuple(
         ScriptLoader(

@@ -7,19 +7,14 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from gpudoc.process.shortage import Shortage, shortage_told
+from gpudoc.profile.model import Part
 
 Purpose = Literal["look", "trial", "run"]
 Framework = Literal["torch", "accelerate", "lightning", "transformers", "timm"]
 Setting = Literal["num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "batch_size"]
-
-
-class Part(BaseModel):
-    """A frozen record; unknown keys are mistakes."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class LoaderOrder(Part):
@@ -31,7 +26,7 @@ class LoaderOrder(Part):
     persistent_workers: bool | None = None
 
 
-class Order(Part):
+class HookOrder(Part):
     """What the inside is to do in one launch of the script.
 
     `keys` are the loaders that `loader` and `batch` are for, by LoaderSeen.key; a loader that a framework builds from
@@ -53,7 +48,7 @@ class Order(Part):
     device_index: int | None = Field(default=None, ge=0)
 
 
-class Start(Part):
+class ScriptStart(Part):
     """A process imported torch; rank and world as a launcher's variables tell them; `program` without its folder."""
 
     kind: Literal["start"] = "start"
@@ -133,7 +128,7 @@ class Total(Part):
     samples: int | None = None
 
 
-class Steps(Part):
+class StepsSeen(Part):
     """Optimizer steps since the last such event; the lists have one entry per step and are left empty in a `run`.
 
     `seconds[i]` is from the end of the step before to the end of step `first + i`; `wait_s[i]` of it was waited for
@@ -165,7 +160,7 @@ class Steps(Part):
     device_bytes: int | None = None
 
 
-class Link(Part):
+class ExceptionLink(Part):
     """One exception of a chain: the names of its classes, what it says, its errno."""
 
     types: tuple[str, ...]
@@ -178,7 +173,7 @@ class ErrorSeen(Part):
 
     kind: Literal["error"] = "error"
     at: float
-    chain: tuple[Link, ...]
+    chain: tuple[ExceptionLink, ...]
     traceback: str = ""
     allocator: dict[str, int] = Field(default_factory=dict)
 
@@ -203,14 +198,14 @@ class Aside(Part):
     why: str
 
 
-class Measured(Part):
+class StepsMeasured(Part):
     """The steps that the order asked for have run."""
 
     kind: Literal["measured"] = "measured"
     at: float
 
 
-class End(Part):
+class ScriptEnd(Part):
     """The process ends in its own way: how many steps it made in how many seconds since it imported torch."""
 
     kind: Literal["end"] = "end"
@@ -220,6 +215,7 @@ class End(Part):
 
 
 Event = Annotated[
-    Start | LoaderSeen | DataSeen | Steps | ErrorSeen | Aside | Measured | End, Field(discriminator="kind")
+    ScriptStart | LoaderSeen | DataSeen | StepsSeen | ErrorSeen | Aside | StepsMeasured | ScriptEnd,
+    Field(discriminator="kind"),
 ]
 EVENTS: TypeAdapter[Event] = TypeAdapter(Event)

@@ -11,7 +11,7 @@ from gpudoc.process.beside import Beside
 from gpudoc.process.ending import how_it_ended
 from gpudoc.process.shortage import Shortage
 from gpudoc.script.cell import blame
-from gpudoc.script.hook import Seen
+from gpudoc.script.hook import ProcessSeen
 from gpudoc.script.look import blocks, look_at, steady
 from gpudoc.script.messages import ErrorSeen
 from gpudoc.tune.trial.messages import End, Point, Request, Trial
@@ -29,7 +29,7 @@ _TERMINAL = Pattern(r"EOFError|Inappropriate ioctl|not a (tty|terminal)|/dev/tty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class LaunchRecord:
     """One launch as it went: what its processes told, how it ended, and what it took from outside.
 
     `status` is None where the trial was ended because it had been measured or its time was over (`timed_out`).
@@ -37,7 +37,7 @@ class Told:
     `full`: it wrote all that its cell had room for.
     """
 
-    seen: tuple[Seen, ...]
+    seen: tuple[ProcessSeen, ...]
     status: int | None
     tail: str
     seconds: float
@@ -62,7 +62,7 @@ class Told:
         return next((error for error in errors if error.shortage is not None), errors[0] if errors else None)
 
 
-def trial_of(request: Request, told: Told, *, warm_steps: int) -> Trial:
+def trial_of(request: Request, told: LaunchRecord, *, warm_steps: int) -> Trial:
     """The trial: its end, and where steps were counted one point with blocks of steps as seconds of one batch."""
     end, detail = _end_of(told)
     look = look_at(told.seen, warm_steps=warm_steps, start_s=told.start_s)
@@ -103,7 +103,7 @@ def trial_of(request: Request, told: Told, *, warm_steps: int) -> Trial:
     ).beside(told.beside, on_gpu=look.on_gpu)
 
 
-def _end_of(told: Told) -> tuple[End, str]:
+def _end_of(told: LaunchRecord) -> tuple[End, str]:
     error = told.error
     if error is not None and error.shortage is not None:
         return _MEMORY[error.shortage], error.text[:400]
@@ -124,7 +124,7 @@ def _end_of(told: Told) -> tuple[End, str]:
     return end, error.text[:400] if error is not None and end is End.USER_ERROR else sentence
 
 
-def refusal(told: Told, name: str) -> GpudocError:
+def refusal(told: LaunchRecord, name: str) -> GpudocError:
     """Why nothing can be tuned of a launch that showed no steady steps, and what to type."""
     error, last = told.error, _last_lines(told.tail)
     ended = "" if told.status is None else how_it_ended(told.status)
@@ -163,7 +163,7 @@ def refusal(told: Told, name: str) -> GpudocError:
     )
 
 
-def _hint(told: Told, name: str, otherwise: str = "") -> str:
+def _hint(told: LaunchRecord, name: str, otherwise: str = "") -> str:
     text = told.tail + (told.error.text if told.error is not None else "")
     blamed = blame(text, full=told.full, room_bytes=told.room_bytes, network=told.has_network)
     if blamed is not None:

@@ -78,7 +78,7 @@ def why(found: ScriptFindings, noise: Noise | None = None, device: str = "") -> 
 
 def _loader(found: ScriptFindings) -> model.Loader:
     if found.feed is not None:
-        return model.Loader(**found.feed.model_dump())
+        return found.feed
     own = found.look.training
     if own is None:
         return model.Loader()

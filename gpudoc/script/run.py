@@ -16,11 +16,11 @@ from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.process.cgroup import oom_kills
 from gpudoc.script import hook
 from gpudoc.script.apply import Applied
-from gpudoc.script.handing import Signals
-from gpudoc.script.hook import Reader, Seen
-from gpudoc.script.kept import Kept, Terms
-from gpudoc.script.standing import Standing
-from gpudoc.script.through import Through, on_terminal
+from gpudoc.script.hang import HangWatch
+from gpudoc.script.hook import EventReader, ProcessSeen
+from gpudoc.script.process import CommandProcess, Terms
+from gpudoc.script.relay import OutputRelay, on_terminal
+from gpudoc.script.signals import Signals
 from gpudoc.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _LOOK_S = 1.0
 _WINDOW_S = 10.0
 
 
-class Listener(Protocol):
+class RunListener(Protocol):
     """Who is told of a run while it goes on."""
 
     def output(self, number: int, data: bytes) -> None:
@@ -64,7 +64,7 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Split:
+class RunTimes:
     """Where the time of a run went, in seconds: that of the rank with most steps.
 
     `start` until the first batch was asked for, `data_wait` for batches, `evaluate` with another loader, `steps` all
@@ -79,7 +79,7 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
+class RunEnd:
     """How a run ended: `code` as subprocess gives it; the rest None or empty where the script does not show it.
 
     `interrupted`: by Ctrl+C, or by a signal that gpudoc was sent and handed on. Those in `left` outlived it and were
@@ -90,10 +90,10 @@ class Finished:
     code: int
     interrupted: bool
     seconds: float
-    seen: tuple[Seen, ...]
+    seen: tuple[ProcessSeen, ...]
     applied: Applied
     status: Status | None = None
-    split: Split | None = None
+    split: RunTimes | None = None
     left: tuple[str, ...] = ()
     stuck: tuple[str, ...] = ()
     report: Report | None = None
@@ -109,20 +109,20 @@ class Finished:
         return 128 - self.code if self.code < 0 else self.code
 
     @property
-    def ranks(self) -> tuple[Seen, ...]:
+    def ranks(self) -> tuple[ProcessSeen, ...]:
         """The processes that trained."""
         return tuple(seen for seen in self.seen if seen.trains)
 
 
-def run(applied: Applied, listener: Listener, *, all_to_stderr: bool = False, on_hang: str = "report") -> Finished:
+def run(applied: Applied, listener: RunListener, *, all_to_stderr: bool = False, on_hang: str = "report") -> RunEnd:
     """Run the command to its end; GpudocError when it cannot be started.
 
     Where nothing of it moves any more that is said, and with `on_hang` 'end' it is ended.
     """
     with TemporaryFolder("run") as folder:
-        watching = _Watching(folder, listener, Standing(folder, on_hang))
+        watching = _Watching(folder, listener, HangWatch(folder, on_hang))
         environment = hook.environment(folder, applied.order, {**os.environ, **applied.environment})
-        through = Through(listener.output, all_to_stderr=all_to_stderr)
+        through = OutputRelay(listener.output, all_to_stderr=all_to_stderr)
         kills = oom_kills()
         try:
             with Signals(listener.say) as signals:
@@ -138,7 +138,7 @@ def run(applied: Applied, listener: Listener, *, all_to_stderr: bool = False, on
         # what is ended at once cannot say how
         at_once = signal.SIGINT if signals.interrupts else signal.SIGKILL
         code = -at_once if kept.code is None else kept.code
-        finished = Finished(
+        finished = RunEnd(
             code=code,
             interrupted=signals.interrupts > 0 or -code in signals.handed_on,
             hangs=tuple(watching.standing.over),
@@ -155,9 +155,11 @@ def run(applied: Applied, listener: Listener, *, all_to_stderr: bool = False, on
         return dataclasses.replace(finished, report=_cause(finished, through.tail()))
 
 
-def _follow(words: Sequence[str], terms: Terms, through: Through, signals: Signals, watching: _Watching) -> Kept:
+def _follow(
+    words: Sequence[str], terms: Terms, through: OutputRelay, signals: Signals, watching: _Watching
+) -> CommandProcess:
     """The command, followed until it and all that it started have ended."""
-    kept = Kept(words, terms)
+    kept = CommandProcess(words, terms)
     through.started()
     ending = _Ending(kept)
     try:
@@ -189,7 +191,7 @@ def _follow(words: Sequence[str], terms: Terms, through: Through, signals: Signa
 class _Ending:
     """The end of a command that hangs: asked to end like any that outlives its time, then ended with all of it."""
 
-    kept: Kept
+    kept: CommandProcess
     _until: float | None = None
 
     def is_over(self) -> bool:
@@ -206,15 +208,15 @@ class _Ending:
 class _Watching:
     """What the processes of the command have told, read about once a second."""
 
-    def __init__(self, folder: Path, listener: Listener, standing: Standing) -> None:
+    def __init__(self, folder: Path, listener: RunListener, standing: HangWatch) -> None:
         self.standing = standing
-        self._reader: Reader | None = Reader(folder, keep_steps=False)
+        self._reader: EventReader | None = EventReader(folder, keep_steps=False)
         self._listener = listener
         self._began, self._began_at = time.monotonic(), time.time()
         self._looked_s = 0.0
         # seconds, samples (-1 where nobody knows) and seconds of waiting, as of the last looks
         self._history: list[tuple[float, int, float]] = []
-        self.seen: tuple[Seen, ...] = ()
+        self.seen: tuple[ProcessSeen, ...] = ()
         self.seconds = 0.0
 
     def look(self, *, at_the_end: bool = False) -> None:
@@ -258,14 +260,14 @@ class _Watching:
         self._remember()
         return self.status()
 
-    def split(self) -> Split | None:
+    def split(self) -> RunTimes | None:
         """Where the time went; None where nothing trained."""
         lead = max(self._trains(), key=lambda seen: seen.total.steps, default=None)
         if lead is None:
             return None
         total, end_at = lead.total, lead.steps[-1].at - self._began_at
         start = max(0.0, end_at - total.seconds)
-        return Split(
+        return RunTimes(
             start=start,
             data_wait=total.wait_s,
             steps=max(0.0, total.seconds - total.wait_s - total.evaluate_s),
@@ -273,7 +275,7 @@ class _Watching:
             end=max(0.0, self.seconds - start - total.seconds),
         )
 
-    def _trains(self) -> list[Seen]:
+    def _trains(self) -> list[ProcessSeen]:
         return [seen for seen in self.seen if seen.trains]
 
     def _remember(self) -> None:
@@ -294,7 +296,7 @@ class _Watching:
         return rate, (last[2] - first[2]) / seconds
 
 
-def _cause(finished: Finished, log: str) -> Report | None:
+def _cause(finished: RunEnd, log: str) -> Report | None:
     """Doctor's judgement of a command that failed; None of one that did not."""
     if finished.code == 0 or finished.interrupted or finished.ended_for is not None:
         return None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.script.command import Command
-from gpudoc.script.look import Look
+from gpudoc.script.look import ScriptLook
 from gpudoc.script.trial import WARM_STEPS, Launches
 from gpudoc.stats import median
 from gpudoc.tune.search.session import Session
@@ -31,7 +31,7 @@ class CommandRunner:
 
     launches: Launches
     command: Command
-    look: Look
+    look: ScriptLook
     own: Trial | None = None
     reference: int = 1
     limit_bytes: int | None = None

@@ -14,12 +14,12 @@ from gpudoc.profile import store
 from gpudoc.profile.merge import Merged, save_better
 from gpudoc.profile.model import Profile
 from gpudoc.progress import SILENT, Progress
-from gpudoc.script.advice import Line, lines, said_not_set
+from gpudoc.script.advice import CodeLine, lines, said_not_set
 from gpudoc.script.cell import Isolation, what_can_be
 from gpudoc.script.command import Command, checked
 from gpudoc.script.findings import ScriptFindings
-from gpudoc.script.look import Look, lever_of, look_at
-from gpudoc.script.outcome import LEAST_STEPS, Told, refusal, trial_of
+from gpudoc.script.look import ScriptLook, lever_of, look_at
+from gpudoc.script.outcome import LEAST_STEPS, LaunchRecord, refusal, trial_of
 from gpudoc.script.record import ScriptContext, make_profile
 from gpudoc.script.remember import file_digest, fingerprint, hardware_of, script_name
 from gpudoc.script.runner import CommandRunner
@@ -27,11 +27,11 @@ from gpudoc.script.stages import run_stages, say_plan
 from gpudoc.script.trial import FIRST_BATCH, WARM_STEPS, Launches
 from gpudoc.temporary import TemporaryFolder
 from gpudoc.tune.conditions import check_writable, free_host_bytes, require_gpus
-from gpudoc.tune.model.scaling import Span
+from gpudoc.tune.model.scaling import SpeedSpan
 from gpudoc.tune.options import SearchOptions
-from gpudoc.tune.search.again import Again
 from gpudoc.tune.search.heat import readers_of
 from gpudoc.tune.search.journal import Header, Journal, find_journal, open_journal, recorded_limit
+from gpudoc.tune.search.repetition import Repetition
 from gpudoc.tune.search.session import Session
 from gpudoc.tune.trial.deadline import Deadline
 from gpudoc.tune.trial.messages import Request
@@ -46,7 +46,7 @@ MayRunInPlace = Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class ScriptResult:
     """What was found, and the profile that stands in the file now; both are None after a look alone."""
 
     options: SearchOptions
@@ -61,7 +61,7 @@ class Result:
     interrupted: bool = False
 
     @property
-    def look(self) -> Look:
+    def look(self) -> ScriptLook:
         """The script as it is."""
         return self.findings.look
 
@@ -71,13 +71,13 @@ class Result:
         return ExitCode.INTERRUPTED if self.interrupted else ExitCode.OK
 
     @property
-    def lines(self) -> tuple[Line, ...]:
+    def lines(self) -> tuple[CodeLine, ...]:
         """The exact lines to write into the script; the batch is in them where it was allowed."""
         batch = self._other_batch if "batch" in self.options.allowed else None
         return lines(self.look, self.findings.feed, batch)
 
     @property
-    def offered(self) -> tuple[Line, ...]:
+    def offered(self) -> tuple[CodeLine, ...]:
         """The line for a batch that is offered and was not asked for: taking it is another training."""
         return () if "batch" in self.options.allowed else lines(self.look, None, self._other_batch)
 
@@ -94,7 +94,7 @@ class Result:
 
 def run(
     options: SearchOptions, progress: Progress = SILENT, *, may_run_in_place: MayRunInPlace | None = None
-) -> Result:
+) -> ScriptResult:
     """Search within the budget and write the profile; GpudocError for everything the user can mend.
 
     `may_run_in_place` asks whether trials may run where they are not isolated; without it the answer is no. Ctrl+C and
@@ -146,19 +146,19 @@ def _how_isolated(options: SearchOptions, found: Isolation, isolated: bool) -> s
     return f"trials see every file system through a private layer that is thrown away, and {network}"
 
 
-def _ordinal(look: Look) -> int:
+def _ordinal(look: ScriptLook) -> int:
     _, _, number = look.device.partition(":")
     return int(number) if number.isdigit() else 0
 
 
-def _ordinals(look: Look) -> Sequence[int]:
+def _ordinals(look: ScriptLook) -> Sequence[int]:
     """CUDA's numbers of the GPUs that the script was seen on."""
     if not look.on_gpu:
         return ()
     return range(look.ranks) if look.ranks > 1 else [_ordinal(look)]
 
 
-def _share(look: Look, machine: Machine) -> CardShare | None:
+def _share(look: ScriptLook, machine: Machine) -> CardShare | None:
     """What the script may take of its GPU; None where that is not known, or it trains on none."""
     if not look.on_gpu or look.device_bytes is None:
         return None
@@ -177,7 +177,7 @@ class _Search:
         self._name = script_name(launches.command.words)
         self.journal = Journal(None)
 
-    def run(self) -> Result:
+    def run(self) -> ScriptResult:
         try:
             told = self._look()
         except KeyboardInterrupt:
@@ -194,7 +194,7 @@ class _Search:
             return self._result(found)
         return self._tune(told, found)
 
-    def _look(self) -> Told:
+    def _look(self) -> LaunchRecord:
         """Trial 0; where the command cannot do without {batch}, with a batch that most scripts take."""
         command = self._launches.command
         self._deadline.show(self._progress, f"launching {self._name} as it is")
@@ -208,7 +208,7 @@ class _Search:
         self._launches.needs_batch = True
         return self._launches.look(command.at(FIRST_BATCH), patience_s=_LOOK_SHARE * self._deadline.left_s)
 
-    def _tune(self, told: Told, found: ScriptFindings) -> Result:
+    def _tune(self, told: LaunchRecord, found: ScriptFindings) -> ScriptResult:
         look = found.look
         if look.on_gpu and self._options.memory_limit_bytes is not None:
             raise GpudocError(
@@ -244,7 +244,7 @@ class _Search:
             budget_s=self._options.budget_s,
             deadline=self._deadline,
             spent_s=self._deadline.spent_s,
-            again=Again(readers_of(_ordinals(look), machine)),
+            again=Repetition(readers_of(_ordinals(look), machine)),
         )
         self._progress.say(say_plan(self._options, told.seconds))
         interrupted = False
@@ -273,7 +273,7 @@ class _Search:
         stored = save_better(profile, path, is_named=named is not None)
         return self._result(found, profile, stored, limit_bytes, interrupted)
 
-    def _open_journal(self, look: Look, share: CardShare | None) -> tuple[Journal, int | None]:
+    def _open_journal(self, look: ScriptLook, share: CardShare | None) -> tuple[Journal, int | None]:
         options = self._options
         key = {
             "method": _METHOD,
@@ -292,7 +292,7 @@ class _Search:
             self._progress.say(journal.replayed)
         return journal, limit
 
-    def _limit(self, look: Look, share: CardShare | None) -> int | None:
+    def _limit(self, look: ScriptLook, share: CardShare | None) -> int | None:
         """The card's memory, or half of what is free on the host for each rank; None where the card is not known."""
         if look.on_gpu:
             return None if share is None else share.limit_bytes
@@ -310,8 +310,8 @@ class _Search:
         stored: Merged | None = None,
         limit_bytes: int | None = None,
         interrupted: bool = False,
-    ) -> Result:
-        return Result(
+    ) -> ScriptResult:
+        return ScriptResult(
             options=self._options,
             command=self._launches.command,
             findings=found,
@@ -325,7 +325,7 @@ class _Search:
         )
 
 
-def document(result: Result) -> Mapping[str, object]:
+def document(result: ScriptResult) -> Mapping[str, object]:
     """The result as `gpudoc.tune.v1`: the profile, null after a look alone, and what the script looked like."""
     look, found = result.look, result.findings
     return {
@@ -367,11 +367,11 @@ def document(result: Result) -> Mapping[str, object]:
     }
 
 
-def _gain_document(result: Result) -> dict[str, object] | None:
+def _gain_document(result: ScriptResult) -> dict[str, object] | None:
     gained = result.findings.gain
     if result.profile is None or (gained.ratio is None and not gained.kept_default):
         return None
-    ratio = Span(1.0, 1.0, 1.0) if gained.ratio is None or gained.kept_default else gained.ratio
+    ratio = SpeedSpan(1.0, 1.0, 1.0) if gained.ratio is None or gained.kept_default else gained.ratio
     found = result.findings
     launches = max(1, min(len(found.defaults), len(found.joints)))
     return {"ratio": ratio.middle, "low": ratio.low, "high": ratio.high, "launches": launches}

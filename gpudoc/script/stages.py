@@ -11,7 +11,7 @@ from gpudoc.script.threads import try_sleeping
 from gpudoc.tune.model.gain import times
 from gpudoc.tune.options import COMMAND_PARTS, SearchOptions
 from gpudoc.tune.search.comparison import Side, compare_in_turns, loses
-from gpudoc.tune.search.trying import give_up
+from gpudoc.tune.search.levers import give_up
 from gpudoc.tune.trial.deadline import TimeUpError
 from gpudoc.tune.trial.messages import Request, Variant
 from gpudoc.units import format_seconds

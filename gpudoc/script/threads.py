@@ -9,8 +9,8 @@ from gpudoc.profile.model import VariantTrial
 from gpudoc.script.findings import ScriptFindings
 from gpudoc.script.runner import CommandSession
 from gpudoc.tune.model.noise import noise_of
-from gpudoc.tune.search.again import wins
 from gpudoc.tune.search.choose import speedup
+from gpudoc.tune.search.repetition import wins
 from gpudoc.tune.search.variants import SLEEPING
 from gpudoc.tune.trial.messages import Request, Trial, Variant
 

@@ -16,12 +16,12 @@ from gpudoc.process.openmp import missing_for_any
 from gpudoc.script import launch
 from gpudoc.script.cell import Cell
 from gpudoc.script.command import Command
-from gpudoc.script.hook import Reader, environment
-from gpudoc.script.launch import Running
+from gpudoc.script.hook import EventReader, environment
+from gpudoc.script.launch import Launch
 from gpudoc.script.loads import Loads
 from gpudoc.script.look import Lever
-from gpudoc.script.messages import LoaderOrder, LoaderSeen, Order
-from gpudoc.script.outcome import Told, trial_of
+from gpudoc.script.messages import HookOrder, LoaderOrder, LoaderSeen
+from gpudoc.script.outcome import LaunchRecord, trial_of
 from gpudoc.tune.trial.messages import UNLIMITED, Request, Trial
 
 WARM_STEPS = 3
@@ -70,12 +70,12 @@ class Launches:
     own_ahead: int = 0
     needs_batch: bool = False
     count: int = 0
-    last: Told | None = None
+    last: LaunchRecord | None = None
     starting: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
-    def look(self, words: tuple[str, ...], *, patience_s: float) -> Told:
+    def look(self, words: tuple[str, ...], *, patience_s: float) -> LaunchRecord:
         """The script as it is for a few seconds of steady steps."""
-        order = Order(purpose="look", warm_steps=WARM_STEPS, steps=LOOK_STEPS, seconds=LOOK_S)
+        order = HookOrder(purpose="look", warm_steps=WARM_STEPS, steps=LOOK_STEPS, seconds=LOOK_S)
         return self._launch(words, order, patience_s, self.memory_limit_bytes)
 
     def run(self, request: Request, *, patience_s: float) -> Trial:
@@ -94,7 +94,7 @@ class Launches:
         trial = trial_of(request, told, warm_steps=order.warm_steps)
         return trial.model_copy(update={"refused": _refused(told, self.keys), "notes": _notes(told, self.keys)})
 
-    def _order(self, request: Request) -> Order:
+    def _order(self, request: Request) -> HookOrder:
         feed, ahead = request.feed, self.own_ahead
         loader = None
         if feed is not None:
@@ -106,7 +106,7 @@ class Launches:
                 persistent_workers=feed.persistent_workers if feed.num_workers else None,
             )
         is_fit = request.kind in ("fit", "steady")
-        return Order(
+        return HookOrder(
             purpose="trial",
             keys=self.keys,
             loader=loader,
@@ -122,11 +122,11 @@ class Launches:
     def _launch(
         self,
         words: tuple[str, ...],
-        order: Order,
+        order: HookOrder,
         patience_s: float,
         limit_bytes: int | None,
         more: Mapping[str, str] = MappingProxyType({}),
-    ) -> Told:
+    ) -> LaunchRecord:
         self.count += 1
         with tempfile.TemporaryDirectory(prefix="trial-", dir=self.scratch) as name:
             folder = Path(name) / "events"
@@ -142,7 +142,7 @@ class Launches:
                 memory_limit_bytes=limit_bytes,
             )
             with running:
-                ended = _listen(running, Reader(folder), patience_s)
+                ended = _listen(running, EventReader(folder), patience_s)
             self.last = replace(
                 ended,
                 seconds=time.monotonic() - began,
@@ -154,7 +154,7 @@ class Launches:
         return self.last
 
 
-def _listen(running: Running, reader: Reader, patience_s: float) -> Told:
+def _listen(running: Launch, reader: EventReader, patience_s: float) -> LaunchRecord:
     """Until the steps that were asked for have run, the command has ended, or the patience has."""
     began = time.monotonic()
     first_s: float | None = None
@@ -179,7 +179,7 @@ def _listen(running: Running, reader: Reader, patience_s: float) -> Told:
             full = running.full
             if status is None:
                 running.end()
-            return Told(
+            return LaunchRecord(
                 seen=seen,
                 status=None if is_measured else status,
                 tail=running.tail(_TAIL_BYTES),
@@ -191,11 +191,11 @@ def _listen(running: Running, reader: Reader, patience_s: float) -> Told:
             )
 
 
-def _ordered(told: Told, keys: tuple[str, ...]) -> list[LoaderSeen]:
+def _ordered(told: LaunchRecord, keys: tuple[str, ...]) -> list[LoaderSeen]:
     return [loader for one in told.seen for loader in one.loaders if loader.key in keys]
 
 
-def _refused(told: Told, keys: tuple[str, ...]) -> dict[str, str]:
+def _refused(told: LaunchRecord, keys: tuple[str, ...]) -> dict[str, str]:
     """What the script's training loader did not take of the order, and why; everything where it was not built."""
     found = _ordered(told, keys)
     if keys and not found and told.num_steps:
@@ -204,7 +204,7 @@ def _refused(told: Told, keys: tuple[str, ...]) -> dict[str, str]:
     return {str(name): why for loader in found for name, why in loader.refused.items()}
 
 
-def _other_loader(told: Told, key: str) -> str:
+def _other_loader(told: LaunchRecord, key: str) -> str:
     place, dataset, length = [*key.split("|"), "", ""][:3]
     here = [loader for one in told.seen for loader in one.loaders if loader.key.split("|")[0] == place]
     if not here:
@@ -213,6 +213,6 @@ def _other_loader(told: Told, key: str) -> str:
     return f"the data set differs from launch to launch: {dataset} of {length} samples, then {other}"
 
 
-def _notes(told: Told, keys: tuple[str, ...]) -> tuple[str, ...]:
+def _notes(told: LaunchRecord, keys: tuple[str, ...]) -> tuple[str, ...]:
     """What the settings that were applied may change in the script."""
     return tuple(dict.fromkeys(note for loader in _ordered(told, keys) for note in loader.notes))

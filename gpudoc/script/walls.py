@@ -104,7 +104,7 @@ def separate(*, user: bool, network: bool, processes: bool) -> None:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CellPlan:
     """What a cell is built from: two empty folders on the way to it, bytes that may be written, folders that stay.
 
     The layers are kept in memory, at `place`; on `disk` where the kernel's tmpfs keeps no attributes of an ordinary
@@ -120,7 +120,7 @@ class Plan:
     in_memory: bool = True
 
 
-def build(plan: Plan) -> int:
+def build(plan: CellPlan) -> int:
     """Put a private layer over every file system but devices, and make that the root.
 
     Returned is a descriptor of what holds the layers; it tells how full that is (`fstatvfs`).
@@ -146,7 +146,7 @@ def build(plan: Plan) -> int:
 class _House:
     """The new root, built beside the old one."""
 
-    def __init__(self, plan: Plan, layers: str) -> None:
+    def __init__(self, plan: CellPlan, layers: str) -> None:
         self.root = f"{plan.place}/root"
         self._layers = layers
         self._made = plan.made

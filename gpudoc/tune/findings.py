@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import dataclass, field
 
-from gpudoc.profile.model import PartName, VariantTrial
+from gpudoc.profile.model import Loader, PartName, VariantTrial
 from gpudoc.tune.model.gain import Gain, gain_of
-from gpudoc.tune.model.verdict import TOO_SHORT, Verdict, judge
+from gpudoc.tune.model.verdict import TOO_SHORT, SearchVerdict, judge
 from gpudoc.tune.search.choose import BatchChoice
 from gpudoc.tune.search.largest import Largest
 from gpudoc.tune.search.variants import Abilities
-from gpudoc.tune.trial.messages import Feed, Point, Trial, Variant
+from gpudoc.tune.trial.messages import Point, Trial, Variant
 from gpudoc.workload.config import Train
 
 # the largest global batch of a config that leaves it open, in times the reference batch
@@ -23,7 +23,7 @@ AUTO_CEILING = "what global_batch: auto allows (8 times the reference batch, a 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class SearchPlan:
     """What a search is to find: its parts, its goal, the batches that make sense, and what ends them (`ceiling`).
 
     `accumulate_below` is what training learns from at once at least: a smaller micro batch is accumulated.
@@ -79,7 +79,7 @@ class Findings:
     largest: Largest | None = None
     speeds: tuple[Point, ...] = ()
     choice: BatchChoice | None = None
-    feed: Feed | None = None
+    feed: Loader | None = None
     feed_reasons: tuple[str, ...] = ()
     feed_trials: tuple[Trial, ...] = ()
     num_loaders: int = 0
@@ -101,7 +101,7 @@ class Findings:
         return gain_of(self.defaults, self.joints, kept_default=self.kept_default)
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> SearchVerdict:
         """What the search for speed may say first; nothing that was not tried is in it."""
         counts = self.num_tried
         tried = ((counts["levers"], "lever"), (counts["batch"], "batch"), (counts["loader"], "loader setting"))

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 import gpudoc
 from gpudoc.doctor.spinning import crowd_here, find_spinning
 from gpudoc.profile import model
+from gpudoc.profile.model import Loader
 from gpudoc.tune.findings import Findings
 from gpudoc.tune.model.gain import Gain
 from gpudoc.tune.model.noise import Noise, noise_of
-from gpudoc.tune.model.scaling import Span
+from gpudoc.tune.model.scaling import SpeedSpan
 from gpudoc.tune.search.choose import explain_knee, explain_largest, explain_variant
 from gpudoc.tune.search.largest import Largest
-from gpudoc.tune.trial.messages import Feed, Trial, Variant
+from gpudoc.tune.trial.messages import Trial, Variant
 from gpudoc.workload.config import Loaded
 
 
@@ -85,12 +86,12 @@ def _settings(context: Context, found: Findings) -> model.Settings:
     return _profile_settings(found.variant, found.feed, batch, accumulation)
 
 
-def _profile_settings(variant: Variant, feed: Feed | None, batch: int, accumulation: int) -> model.Settings:
+def _profile_settings(variant: Variant, feed: Loader | None, batch: int, accumulation: int) -> model.Settings:
     return model.Settings(
         **variant.model_dump(),
         micro_batch=batch,
         accumulation=accumulation,
-        loader=model.Loader(**(feed or Feed()).model_dump()),
+        loader=feed or Loader(),
     )
 
 
@@ -112,7 +113,7 @@ def _now() -> str:
 def evidence_of(found: Findings, trials: Sequence[Trial], limit_bytes: int | None) -> model.Evidence:
     """What the settings rest on: every trial, what was tried of each part, the gain with its doubt."""
     largest, gain, noise = found.largest, found.gain, noise_of(trials)
-    ratio = Span(1.0, 1.0, 1.0) if found.kept_default else gain.ratio
+    ratio = SpeedSpan(1.0, 1.0, 1.0) if found.kept_default else gain.ratio
     steps = [trial for trial in trials if trial.request.kind != "plan" and not _is_for_loader(trial)]
     return model.Evidence(
         largest_batch=largest.batch if largest else None,

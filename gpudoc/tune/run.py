@@ -19,24 +19,32 @@ from gpudoc.process.compiler import can_compile
 from gpudoc.process.interruption import terminating_like_ctrl_c
 from gpudoc.profile import store
 from gpudoc.profile.merge import Merged, save_better
-from gpudoc.profile.model import Profile
+from gpudoc.profile.model import Loader, Profile
 from gpudoc.progress import SILENT, Progress
 from gpudoc.train.data.order import auto_global_batch
 from gpudoc.train.start.launch import choose_ranks
 from gpudoc.tune.conditions import check_system, check_writable, free_host_bytes, require_gpus
-from gpudoc.tune.findings import AUTO_CEILING, AUTO_FACTOR, CEILING, Findings, Plan, is_for_size_alone, most_of_use
+from gpudoc.tune.findings import (
+    AUTO_CEILING,
+    AUTO_FACTOR,
+    CEILING,
+    Findings,
+    SearchPlan,
+    is_for_size_alone,
+    most_of_use,
+)
 from gpudoc.tune.model.scaling import Scaling
 from gpudoc.tune.options import SearchOptions
 from gpudoc.tune.record import Context, make_profile
-from gpudoc.tune.search.again import Again
-from gpudoc.tune.search.feeding import Feeder
+from gpudoc.tune.search.feeder import Feeder
 from gpudoc.tune.search.heat import readers_of
 from gpudoc.tune.search.journal import Header, Journal, find_journal, open_journal, recorded_limit
+from gpudoc.tune.search.repetition import Repetition
 from gpudoc.tune.search.runner import WorkloadRunner
 from gpudoc.tune.search.scaling import (
     ScalingResult,
+    ScalingSettings,
     ScalingStage,
-    Settings,
     counts_up_to,
     hardware_of,
     limited_for,
@@ -48,7 +56,7 @@ from gpudoc.tune.search.stages import run_stages
 from gpudoc.tune.search.variants import abilities_of
 from gpudoc.tune.trial.deadline import Deadline
 from gpudoc.tune.trial.launcher import InspectionError, Launcher, Where
-from gpudoc.tune.trial.messages import Feed, Variant
+from gpudoc.tune.trial.messages import Variant
 from gpudoc.tune.trial.wire import Inspection
 from gpudoc.units import format_bytes
 from gpudoc.workload.config import Loaded, load_config
@@ -61,7 +69,7 @@ _CLOSING_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class TuneResult:
     """What this search found, the profile that stands in the file now, and what led to it."""
 
     profile: Profile
@@ -83,7 +91,9 @@ class Result:
         return ExitCode.INTERRUPTED if self.interrupted else ExitCode.OK
 
 
-def run(options: SearchOptions, progress: Progress = SILENT, *, since: float | None = None) -> Result | ScalingResult:
+def run(
+    options: SearchOptions, progress: Progress = SILENT, *, since: float | None = None
+) -> TuneResult | ScalingResult:
     """Search within the budget and write the profile; GpudocError for everything the user can mend.
 
     The budget runs from `since` (`time.monotonic()`), now when None. Ctrl+C and SIGTERM write the best so far as soon
@@ -137,7 +147,7 @@ class _Search:
         self._ranks = self._most = 1
         self.journal = Journal(None)
 
-    def run(self, launcher: Launcher) -> Result | ScalingResult:
+    def run(self, launcher: Launcher) -> TuneResult | ScalingResult:
         self._deadline.show(self._progress, "importing PyTorch and your workload")
         anywhere = Where(device=self._choice.name, limit_bytes=None, deadline=self._deadline)
         told = self._inspect(launcher, anywhere, 1)
@@ -160,7 +170,7 @@ class _Search:
             budget_s=self._options.tuning_s,
             deadline=replace(self._deadline, budget_s=self._options.tuning_s),
             spent_s=journal.start_s + _CLOSING_S,
-            again=Again(readers_of(self._ordinals(), self._machine) if self._on_gpu else ()),
+            again=Repetition(readers_of(self._ordinals(), self._machine) if self._on_gpu else ()),
         )
         if self._options.is_scaling_only:
             return self._scale_only(told, session)
@@ -175,10 +185,10 @@ class _Search:
         try:
             run_stages(session, plan, found, Feeder(self._loaded))
             if "scaling" in self._options.parts and found.choice is not None:
-                settings = Settings(
+                settings = ScalingSettings(
                     batch=found.choice.batch,
                     variant=found.variant,
-                    feed=found.feed or Feed(),
+                    feed=found.feed or Loader(),
                     told="as tuned",
                     tuned=True,
                 )
@@ -222,7 +232,7 @@ class _Search:
         if self._options.is_scaling_only:
             self._ranks = self._most
 
-    def _scaling_stage(self, told: Inspection, session: WorkloadSession, settings: Settings) -> ScalingStage:
+    def _scaling_stage(self, told: Inspection, session: WorkloadSession, settings: ScalingSettings) -> ScalingStage:
         limited = limited_for(session, self._most, free_host_bytes(), self._options.memory_limit_bytes)
         return ScalingStage(limited, settings, counts_up_to(self._most), told, budget_s=self._options.scaling_s)
 
@@ -323,7 +333,7 @@ class _Search:
         most = -(-most_of_use(self._loaded.config.train, told.num_samples, self._options.goal) // self._ranks)
         return min(most, self._options.max_batch or most)
 
-    def _plan(self, told: Inspection) -> Plan:
+    def _plan(self, told: Inspection) -> SearchPlan:
         train = self._loaded.config.train
         cap = self._cap(told)
         count = told.num_samples
@@ -338,7 +348,7 @@ class _Search:
         # of one rank; what train takes without a profile is the default to beat
         useful, reference = -(-useful // self._ranks), min(reference, -(-whole // self._ranks))
         precision = "fp32" if train.precision == "auto" else train.precision
-        return Plan(
+        return SearchPlan(
             parts=self._options.parts,
             goal=self._options.goal,
             reference=max(1, min(reference, cap)),
@@ -357,7 +367,7 @@ class _Search:
             ),
         )
 
-    def _write(self, told: Inspection, session: WorkloadSession, found: Findings, interrupted: bool) -> Result:
+    def _write(self, told: Inspection, session: WorkloadSession, found: Findings, interrupted: bool) -> TuneResult:
         context = Context(
             config=self._loaded,
             hardware=told.hardware,
@@ -374,7 +384,7 @@ class _Search:
         tuned = [trial for trial in session.journal.trials if trial.request.kind != "scaling"]
         profile = make_profile(context, found, tuned)
         path = self._options.out or store.folder_to_write() / store.file_name(profile)
-        return Result(
+        return TuneResult(
             profile=profile,
             stored=save_better(profile, path, is_named=self._options.out is not None),
             findings=found,
@@ -384,7 +394,7 @@ class _Search:
         )
 
 
-def document(result: Result | ScalingResult) -> Mapping[str, object]:
+def document(result: TuneResult | ScalingResult) -> Mapping[str, object]:
     """The result as `gpudoc.tune.v1`; `scaling` only where it was measured, `profile` null where nothing was tuned."""
     if isinstance(result, ScalingResult):
         return {"schema": "gpudoc.tune.v1", "profile": None, "scaling": result.scaling.document()}

@@ -1,26 +1,32 @@
 import pytest
 
 from gpudoc.render.scaling import as_lines, cause_of, table
-from gpudoc.tune.model.scaling import Scaling, ScalingPoint, Span
+from gpudoc.tune.model.scaling import Scaling, ScalingPoint, SpeedSpan
 from gpudoc.tune.trial.messages import End
 
 
 @pytest.fixture
 def scaling():
     one = ScalingPoint(
-        ranks=1, threads=2, step_s=0.1, samples_per_s=Span(320, 310, 330), speedup=1.0, compute_s=0.08, fixed_s=0.02
+        ranks=1,
+        threads=2,
+        step_s=0.1,
+        samples_per_s=SpeedSpan(320, 310, 330),
+        speedup=1.0,
+        compute_s=0.08,
+        fixed_s=0.02,
     )
     two = ScalingPoint(
         ranks=2,
         threads=1,
         step_s=0.2,
-        samples_per_s=Span(320, 300, 340),
+        samples_per_s=SpeedSpan(320, 300, 340),
         speedup=1.0,
-        efficiency=Span(0.8, 0.75, 0.83),
+        efficiency=SpeedSpan(0.8, 0.75, 0.83),
         losses={
-            "loader": Span(-0.01, -0.02, 0.01),
-            "communication": Span(0.16, 0.12, 0.2),
-            "contention": Span(0.05, 0.0, 0.1),
+            "loader": SpeedSpan(-0.01, -0.02, 0.01),
+            "communication": SpeedSpan(0.16, 0.12, 0.2),
+            "contention": SpeedSpan(0.05, 0.0, 0.1),
         },
         cause="communication",
         why="exchanging gradients takes 32 ms of a step of 200 ms",
@@ -70,7 +76,7 @@ def test_the_screen_ends_with_the_verdict_and_the_command(scaling):
 
 def test_little_loss_is_called_nothing_much(scaling):
     assert [cause_of(point) for point in scaling.points] == ["", "communication", "oom_host"]
-    good = ScalingPoint(ranks=2, threads=1, samples_per_s=Span(1, 1, 1))
+    good = ScalingPoint(ranks=2, threads=1, samples_per_s=SpeedSpan(1, 1, 1))
     assert cause_of(good) == "nothing much"
 
 

@@ -11,23 +11,23 @@ import sys
 import pytest
 
 from gpudoc.render import script_run
-from gpudoc.render.script_run import Screen, document_of, last_words, status_line
+from gpudoc.render.script_run import RunScreen, document_of, last_words, status_line
 from gpudoc.script.apply import Applied
-from gpudoc.script.hook import Seen
-from gpudoc.script.messages import LoaderOrder, Order
-from gpudoc.script.run import Finished, Split, Status
+from gpudoc.script.hook import ProcessSeen
+from gpudoc.script.messages import HookOrder, LoaderOrder
+from gpudoc.script.run import RunEnd, RunTimes, Status
 from gpudoc.train.events import Hung
 from tests.script.told import loader, out_of_memory, start, steps
 
 STATUS = Status(seconds=72.0, ranks=1, steps=1240, samples_per_s=512.0, wait_share=0.04, peak_bytes=3 << 30)
-SPLIT = Split(start=10.0, data_wait=4.0, steps=50.0, evaluate=0.0, end=8.0)
+SPLIT = RunTimes(start=10.0, data_wait=4.0, steps=50.0, evaluate=0.0, end=8.0)
 
 
 def finished(**more):
-    order = Order(purpose="run", keys=("train.py:4",), loader=LoaderOrder(num_workers=4))
+    order = HookOrder(purpose="run", keys=("train.py:4",), loader=LoaderOrder(num_workers=4))
     plain = {"code": 0, "interrupted": False, "seconds": 72.0, "status": STATUS, "split": SPLIT}
-    seen = (Seen("0-1", start=start(), loaders=(loader(),), steps=(steps(0, 2, rank=None, seconds=1.0),)),)
-    return Finished(**{**plain, "seen": seen, "applied": Applied(words=("x",), order=order), **more})
+    seen = (ProcessSeen("0-1", start=start(), loaders=(loader(),), steps=(steps(0, 2, rank=None, seconds=1.0),)),)
+    return RunEnd(**{**plain, "seen": seen, "applied": Applied(words=("x",), order=order), **more})
 
 
 def test_the_status_is_one_line():
@@ -46,7 +46,7 @@ def test_where_the_time_went_and_what_was_applied():
     seen = loader(
         applied={"num_workers": 4}, refused={"persistent_workers": "the data set is changed"}, notes=("mind",)
     )
-    rank = Seen("0-1", loaders=(seen,), steps=(steps(0, 2, rank=None, seconds=1.0),), asides=("lost",))
+    rank = ProcessSeen("0-1", loaders=(seen,), steps=(steps(0, 2, rank=None, seconds=1.0),), asides=("lost",))
     text = "\n".join(last_words(finished(seen=(rank,))))
     assert "the command ended with code 0 after 1 min 12 s" in text
     assert "start 10 s (14%) · waiting for data 4 s (6%) · steps 50 s (69%) · end 8 s (11%)" in text
@@ -66,7 +66,7 @@ def test_a_loader_that_was_never_built_is_said():
     [
         ((), 0, "no Python process of it imported torch"),
         ((), 1, "it ended before torch was imported"),
-        ((Seen("0-1", start=start()),), 0, "no optimizer step was seen"),
+        ((ProcessSeen("0-1", start=start()),), 0, "no optimizer step was seen"),
     ],
 )
 def test_a_command_without_steps_is_told_what_was_missing(seen, code, says):
@@ -74,9 +74,11 @@ def test_a_command_without_steps_is_told_what_was_missing(seen, code, says):
 
 
 def test_a_death_for_want_of_memory_has_the_allocators_numbers():
-    rank = Seen("1-1", start=start(1), steps=(steps(0, 2, rank=1, seconds=1.0),), error=out_of_memory())
+    rank = ProcessSeen("1-1", start=start(1), steps=(steps(0, 2, rank=1, seconds=1.0),), error=out_of_memory())
     lines = last_words(
-        finished(seen=(rank, Seen("0-2")), code=-9, left=("sh (pid 7)",), stuck=("cp (pid 8)",), kernel_killed=True)
+        finished(
+            seen=(rank, ProcessSeen("0-2")), code=-9, left=("sh (pid 7)",), stuck=("cp (pid 8)",), kernel_killed=True
+        )
     )
     assert lines[0].startswith("the command ended by SIGKILL after 1 min 12 s: the kernel killed it")
     assert "rank 1: OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB." in lines
@@ -97,8 +99,8 @@ def test_the_document_says_the_same():
 
 
 def test_nothing_of_ours_is_on_stdout(capfd):
-    screen = Screen(plain=True)
-    screen.begin(Applied(words=("x",), order=Order(purpose="run"), sentences=("no profile",)))
+    screen = RunScreen(plain=True)
+    screen.begin(Applied(words=("x",), order=HookOrder(purpose="run"), sentences=("no profile",)))
     screen.output(1, b"the script's own\n")
     for seconds in (5.0, 11.0, 12.0, 23.0):
         screen.status(Status(seconds=seconds, ranks=1, steps=1, samples_per_s=None, wait_share=None, peak_bytes=None))
@@ -109,7 +111,7 @@ def test_nothing_of_ours_is_on_stdout(capfd):
 
 
 def test_with_json_stdout_is_one_document(capfd):
-    screen = Screen(as_json=True)
+    screen = RunScreen(as_json=True)
     screen.output(1, b"the script's own\n")
     screen.show(finished())
     out, err = capfd.readouterr()
@@ -128,7 +130,7 @@ def test_on_a_terminal_the_status_is_drawn_over_and_gives_way(monkeypatch):
     monkeypatch.setattr(script_run.os, "isatty", lambda number: True)
     monkeypatch.setattr(script_run.os, "get_terminal_size", lambda number: os.terminal_size((30, 24)))
     monkeypatch.setattr(script_run, "_write", lambda number, data: drawn.append(data))
-    screen = Screen()
+    screen = RunScreen()
     screen.status(STATUS)
     assert drawn == [status_line(STATUS)[:29].encode()]
     drawn.clear()

@@ -20,7 +20,7 @@ from gpudoc.render.tune import as_text, headline, show, train_command
 from gpudoc.tune.findings import AUTO_CEILING
 from gpudoc.tune.model.memory import MemoryLine
 from gpudoc.tune.record import Context
-from gpudoc.tune.run import Result, document
+from gpudoc.tune.run import TuneResult, document
 from gpudoc.tune.search.journal import Journal
 from gpudoc.tune.search.largest import Largest
 from gpudoc.tune.search.stages import Findings
@@ -77,7 +77,7 @@ def result(tmp_path):
     )
     path = store.folder_to_write() / "p.yaml"
     stored = Merged(profile=profile, path=path)
-    return Result(profile=profile, stored=stored, findings=findings, journal=Journal(None), context=context)
+    return TuneResult(profile=profile, stored=stored, findings=findings, journal=Journal(None), context=context)
 
 
 @pytest.mark.parametrize("columns", [80, 120])

@@ -1,9 +1,9 @@
 from gpudoc.render.verdict import counted, first_line, with_budget
 from gpudoc.tune.model.gain import gain_between
-from gpudoc.tune.model.scaling import Span
-from gpudoc.tune.model.verdict import Verdict, judge
+from gpudoc.tune.model.scaling import SpeedSpan
+from gpudoc.tune.model.verdict import SearchVerdict, judge
 
-BEFORE = Span(100.0, 95.0, 105.0)
+BEFORE = SpeedSpan(100.0, 95.0, 105.0)
 
 
 def said(after, tried=((6, "lever"), (2, "batch")), *, kept_default=False, needed_s=90.0):
@@ -14,13 +14,13 @@ def said(after, tried=((6, "lever"), (2, "batch")), *, kept_default=False, neede
 
 
 def test_a_gain_comes_with_its_doubt_and_one_speed_for_each():
-    assert said(Span(150.0, 140.0, 160.0)) == (
+    assert said(SpeedSpan(150.0, 140.0, 160.0)) == (
         "1.50 times (1.33 to 1.68) as fast as your default: 150 samples/s ±7 % with your data, 100 samples/s before."
     )
 
 
 def test_what_was_measured_once_has_no_bounds():
-    gain = gain_between(Span(80.0, 80.0, 80.0), Span(320.0, 320.0, 320.0), kept_default=False)
+    gain = gain_between(SpeedSpan(80.0, 80.0, 80.0), SpeedSpan(320.0, 320.0, 320.0), kept_default=False)
     line = first_line(
         judge(gain, ((1, "loader setting"),), "", None), gain, default="the script as it is", told="", command=()
     )
@@ -28,11 +28,11 @@ def test_what_was_measured_once_has_no_bounds():
 
 
 def test_what_lost_is_named_with_what_was_tried():
-    assert said(Span(90.0, 85.0, 94.0), kept_default=True) == (
+    assert said(SpeedSpan(90.0, 85.0, 94.0), kept_default=True) == (
         "Tried 6 levers and 2 batches; none is faster than your default: 100 samples/s ±5 % with your data; "
         "what was found reached 0.90 times (0.81 to 0.99) that."
     )
-    assert said(Span(50.0, 45.0, 55.0)).startswith("Slower than your default, 0.50 times (0.43 to 0.58) its speed")
+    assert said(SpeedSpan(50.0, 45.0, 55.0)).startswith("Slower than your default, 0.50 times (0.43 to 0.58) its speed")
 
 
 def test_a_search_without_time_names_the_command_that_has_it():
@@ -49,4 +49,4 @@ def test_a_budget_stands_before_the_command():
 
 def test_things_are_counted_as_people_count():
     tried = ((1, "lever"), (1, "batch"), (3, "loader setting"))
-    assert counted(Verdict(kind="faster", tried=tried)) == "1 lever, 1 batch and 3 loader settings"
+    assert counted(SearchVerdict(kind="faster", tried=tried)) == "1 lever, 1 batch and 3 loader settings"

@@ -10,14 +10,14 @@ from gpudoc.progress import SILENT
 from gpudoc.script.batch import size_batch
 from gpudoc.script.command import Command
 from gpudoc.script.findings import ScriptFindings
-from gpudoc.script.hook import Seen
+from gpudoc.script.hook import ProcessSeen
 from gpudoc.script.loader import tune_loader
 from gpudoc.script.look import look_at
-from gpudoc.script.messages import ErrorSeen, Link, LoaderSeen, Start, Steps, Total
-from gpudoc.script.outcome import Told, trial_of
+from gpudoc.script.messages import ErrorSeen, ExceptionLink, LoaderSeen, ScriptStart, StepsSeen, Total
+from gpudoc.script.outcome import LaunchRecord, trial_of
 from gpudoc.script.record import ScriptContext, make_profile
 from gpudoc.script.runner import CommandRunner
-from gpudoc.script.search import Result
+from gpudoc.script.search import ScriptResult
 from gpudoc.script.stages import run_stages
 from gpudoc.tune.options import SearchOptions
 from gpudoc.tune.search.journal import Journal
@@ -25,7 +25,7 @@ from gpudoc.tune.search.session import Session
 from gpudoc.tune.trial.messages import Request
 
 COMMAND = Command(("python", "train.py"))
-START = Start(
+START = ScriptStart(
     at=0.0, pid=10, ppid=1, rank=None, local_rank=None, world=None, program="train.py", python="3.11.0", torch="2.9.1",
     cuda=None,
 )  # fmt: skip
@@ -51,21 +51,21 @@ def steps(seconds, wait_s, *, samples=8, first=0, **changes):
         "rank": None, "world": None, "device": "cpu", "device_name": None, "parameters": "torch.float32",
         "autocast": None, "tf32": None, "peak_bytes": 100 << 20,
     }  # fmt: skip
-    return Steps.model_validate({**known, **changes})
+    return StepsSeen.model_validate({**known, **changes})
 
 
 def seen(*events, loaders=None, error=None, **changes):
     built = (loader(),) if loaders is None else tuple(loaders)
-    return Seen("0-10", START, built, steps=tuple(events), error=error, measured=True, **changes)
+    return ProcessSeen("0-10", START, built, steps=tuple(events), error=error, measured=True, **changes)
 
 
 def error(text, *types):
-    return ErrorSeen(at=1.0, chain=(Link(types=types or ("RuntimeError",), text=text),))
+    return ErrorSeen(at=1.0, chain=(ExceptionLink(types=types or ("RuntimeError",), text=text),))
 
 
 def told(*processes, **changes):
     known = {"seen": processes, "status": None, "tail": "", "seconds": 5.0, "start_s": 2.0}
-    return Told(**{**known, **changes})
+    return LaunchRecord(**{**known, **changes})
 
 
 class Pretended:
@@ -167,4 +167,4 @@ def result_of(asked, found, session, **changes):
         "isolation": "trials run in place",
         "profile": profile, "stored": Merged(profile=profile, path=Path("/profiles/p.yaml")), "limit_bytes": 256 << 20,
     }  # fmt: skip
-    return Result(**{**known, **changes})
+    return ScriptResult(**{**known, **changes})

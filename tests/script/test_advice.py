@@ -1,11 +1,11 @@
 import pytest
 
+from gpudoc.profile.model import Loader
 from gpudoc.script.advice import about_a_larger_batch, by_option, describe_loader, lines, said_not_set
 from gpudoc.script.look import look_at
-from gpudoc.tune.trial.messages import Feed
 from tests.script.pretended import Pretended, loader, seen, session_of, steps
 
-FEED = Feed(num_workers=6, prefetch_factor=4, pin_memory=True, persistent_workers=True)
+FEED = Loader(num_workers=6, prefetch_factor=4, pin_memory=True, persistent_workers=True)
 
 
 def look(**built):
@@ -19,7 +19,7 @@ def look(**built):
             "torch", FEED, None,
             "train.py:7: DataLoader(..., num_workers=6, prefetch_factor=4, pin_memory=True, persistent_workers=True)",
         ),
-        ("torch", Feed(), None, "train.py:7: DataLoader(..., num_workers=0, pin_memory=False)"),
+        ("torch", Loader(), None, "train.py:7: DataLoader(..., num_workers=0, pin_memory=False)"),
         ("torch", None, 64, "train.py:7: DataLoader(..., batch_size=64)"),
         (
             "transformers", FEED, 64,
@@ -27,7 +27,7 @@ def look(**built):
             "dataloader_prefetch_factor=4, dataloader_pin_memory=True, dataloader_persistent_workers=True)"),
         ),
         (
-            "lightning", Feed(num_workers=2), None,
+            "lightning", Loader(num_workers=2), None,
             ("train.py:7: train_dataloader() returns DataLoader(..., num_workers=2, prefetch_factor=2, "
             "pin_memory=False, persistent_workers=False)"),
         ),

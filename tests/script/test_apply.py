@@ -11,7 +11,7 @@ from gpudoc.process.openmp import WAITING
 from gpudoc.profile.model import Hardware, Loader, Made, Profile, Script, ScriptLoader, Settings
 from gpudoc.profile.store import save, user_folder
 from gpudoc.script.apply import apply
-from gpudoc.script.messages import LoaderOrder, Order
+from gpudoc.script.messages import HookOrder, LoaderOrder
 from gpudoc.script.remember import workload_of
 
 COMMAND = ("python", "train.py", "--width", "64")
@@ -58,7 +58,7 @@ def keep(command=COMMAND, *, tuned=("loader", "batch"), lever="loader", workers=
 def test_without_a_profile_it_is_the_script_alone_and_the_machine_is_not_asked(here):
     applied = apply(COMMAND, profile="auto", allow_batch=False)
     assert applied.words == COMMAND
-    assert applied.order == Order(purpose="run")
+    assert applied.order == HookOrder(purpose="run")
     assert applied.profile is None
     assert "gpudoc tune -- COMMAND makes one" in applied.sentences[0]
     assert here == []
@@ -91,7 +91,7 @@ def test_the_batch_of_a_loader_is_taken_when_it_is_allowed():
 
 def test_what_was_not_tuned_stays_the_scripts_own():
     keep(tuned=())
-    assert apply(COMMAND, profile="auto", allow_batch=True).order == Order(purpose="run", keys=(AT,))
+    assert apply(COMMAND, profile="auto", allow_batch=True).order == HookOrder(purpose="run", keys=(AT,))
 
 
 def test_threads_sleep_where_the_profile_says_so_and_nobody_says_how_they_wait(monkeypatch):
@@ -111,7 +111,7 @@ def test_threads_sleep_where_the_profile_says_so_and_nobody_says_how_they_wait(m
 
 def test_off_takes_nothing():
     keep()
-    assert apply(COMMAND, profile="off", allow_batch=True).order == Order(purpose="run")
+    assert apply(COMMAND, profile="off", allow_batch=True).order == HookOrder(purpose="run")
 
 
 def test_a_placeholder_is_filled_in_when_it_is_allowed():

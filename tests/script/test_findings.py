@@ -2,9 +2,10 @@ from dataclasses import replace
 
 import pytest
 
+from gpudoc.profile.model import Loader
 from gpudoc.script.findings import ScriptFindings, is_own
 from gpudoc.tune.model.gain import speed_of_launches, times
-from gpudoc.tune.trial.messages import End, Feed, Request, Trial
+from gpudoc.tune.trial.messages import End, Request, Trial
 from tests.script.pretended import Pretended, loader, session_of
 
 
@@ -48,12 +49,12 @@ def test_nothing_is_gained_without_both_sides():
 @pytest.mark.parametrize(
     ("feed", "built", "same"),
     [
-        (Feed(), {}, True),
-        (Feed(prefetch_factor=8), {}, True),
-        (Feed(num_workers=2), {}, False),
-        (Feed(num_workers=2, persistent_workers=True), {"num_workers": 2, "persistent_workers": True}, True),
-        (Feed(num_workers=2, prefetch_factor=4), {"num_workers": 2, "prefetch_factor": 2}, False),
-        (Feed(num_workers=2, persistent_workers=True), {"num_workers": 2}, False),
+        (Loader(), {}, True),
+        (Loader(prefetch_factor=8), {}, True),
+        (Loader(num_workers=2), {}, False),
+        (Loader(num_workers=2, persistent_workers=True), {"num_workers": 2, "persistent_workers": True}, True),
+        (Loader(num_workers=2, prefetch_factor=4), {"num_workers": 2, "prefetch_factor": 2}, False),
+        (Loader(num_workers=2, persistent_workers=True), {"num_workers": 2}, False),
     ],
 )
 def test_settings_that_the_script_has_anyway_are_its_own(feed, built, same):
@@ -62,6 +63,6 @@ def test_settings_that_the_script_has_anyway_are_its_own(feed, built, same):
 
 def test_pinning_is_a_setting_on_a_gpu_and_nothing_on_a_cpu():
     there = look(pin_memory=False)
-    feed = Feed(num_workers=0, pin_memory=True)
+    feed = Loader(num_workers=0, pin_memory=True)
     assert is_own(feed, there)
     assert not is_own(feed, replace(there, device="cuda:0"))

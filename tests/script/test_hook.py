@@ -8,8 +8,8 @@ import os
 import pytest
 
 from gpudoc.errors import ExitCode, GpudocError
-from gpudoc.script.hook import FOLDER, INSIDE, Reader, environment, read
-from gpudoc.script.messages import Order
+from gpudoc.script.hook import FOLDER, INSIDE, EventReader, environment, read
+from gpudoc.script.messages import HookOrder
 
 
 def steps(first, count, *, loader=None, rank=None):
@@ -25,16 +25,16 @@ def write(path, *events, end="\n"):
 
 
 def test_the_inside_stands_first_and_the_users_own_path_stays(tmp_path):
-    variables = environment(tmp_path, Order(purpose="look"), {"PYTHONPATH": "/mine", "A": "b"})
+    variables = environment(tmp_path, HookOrder(purpose="look"), {"PYTHONPATH": "/mine", "A": "b"})
     assert variables["PYTHONPATH"].split(os.pathsep) == [str(INSIDE), "/mine"]
     assert variables["A"] == "b"
     assert json.loads((tmp_path / "order.json").read_text())["purpose"] == "look"
     assert variables[FOLDER] == str(tmp_path)
-    assert environment(tmp_path, Order(purpose="look"), {})["PYTHONPATH"] == str(INSIDE)
+    assert environment(tmp_path, HookOrder(purpose="look"), {})["PYTHONPATH"] == str(INSIDE)
 
 
 def test_each_read_takes_what_is_new_and_leaves_a_torn_line(tmp_path):
-    reader = Reader(tmp_path)
+    reader = EventReader(tmp_path)
     assert reader.read() == ()
     path = tmp_path / "0-7.jsonl"
     write(path, steps(0, 2), end="\n{")
@@ -51,7 +51,7 @@ def test_each_read_takes_what_is_new_and_leaves_a_torn_line(tmp_path):
 
 def test_a_long_run_keeps_its_last_steps_only(tmp_path):
     write(tmp_path / "0-7.jsonl", steps(0, 2), steps(2, 5))
-    (seen,) = Reader(tmp_path, keep_steps=False).read()
+    (seen,) = EventReader(tmp_path, keep_steps=False).read()
     assert [event.first for event in seen.steps] == [2]
     assert seen.total.steps == 7
 

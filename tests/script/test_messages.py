@@ -8,11 +8,11 @@ import pytest
 from pydantic import ValidationError
 
 from gpudoc.process.shortage import Shortage
-from gpudoc.script.messages import EVENTS, ErrorSeen, Link, Measured, Order
+from gpudoc.script.messages import EVENTS, ErrorSeen, ExceptionLink, HookOrder, StepsMeasured
 
 
 def test_a_line_says_its_kind():
-    assert EVENTS.validate_json('{"kind": "measured", "at": 1.0}') == Measured(at=1.0)
+    assert EVENTS.validate_json('{"kind": "measured", "at": 1.0}') == StepsMeasured(at=1.0)
 
 
 @pytest.mark.parametrize("line", ['{"kind": "other", "at": 1.0}', '{"kind": "measured", "at": 1.0, "more": 1}', "{}"])
@@ -22,7 +22,7 @@ def test_what_is_no_event_is_a_mistake(line):
 
 
 def test_an_order_says_everything_in_plain_json():
-    order = json.loads(Order(purpose="look").model_dump_json())
+    order = json.loads(HookOrder(purpose="look").model_dump_json())
     assert order["purpose"] == "look"
     assert order["loader"] is None
     assert order["keys"] == []
@@ -31,14 +31,17 @@ def test_an_order_says_everything_in_plain_json():
 @pytest.mark.parametrize(
     ("link", "expected"),
     [
-        (Link(types=("OutOfMemoryError", "RuntimeError"), text="in whatever words"), Shortage.DEVICE),
-        (Link(types=("RuntimeError",), text="DefaultCPUAllocator: can't allocate memory: you tried"), Shortage.HOST),
-        (Link(types=("OSError",), text="", errno=12), Shortage.HOST),
-        (Link(types=("ValueError",), text="batch 9 is out of memory range"), None),
-        (Link(types=("RuntimeError",), text="mat1 and mat2 shapes cannot be multiplied"), None),
+        (ExceptionLink(types=("OutOfMemoryError", "RuntimeError"), text="in whatever words"), Shortage.DEVICE),
+        (
+            ExceptionLink(types=("RuntimeError",), text="DefaultCPUAllocator: can't allocate memory: you tried"),
+            Shortage.HOST,
+        ),
+        (ExceptionLink(types=("OSError",), text="", errno=12), Shortage.HOST),
+        (ExceptionLink(types=("ValueError",), text="batch 9 is out of memory range"), None),
+        (ExceptionLink(types=("RuntimeError",), text="mat1 and mat2 shapes cannot be multiplied"), None),
     ],
 )
 def test_an_exception_of_another_process_says_which_memory_ran_out(link, expected):
-    other = Link(types=("KeyError",), text="'x'")
+    other = ExceptionLink(types=("KeyError",), text="'x'")
     assert ErrorSeen(at=0.0, chain=(link,)).shortage is expected
     assert ErrorSeen(at=0.0, chain=(other, link)).shortage is expected

@@ -14,7 +14,7 @@ import pytest
 from gpudoc.errors import GpudocError
 from gpudoc.script import standing
 from gpudoc.script.apply import Applied
-from gpudoc.script.messages import LoaderOrder, Order
+from gpudoc.script.messages import HookOrder, LoaderOrder
 from gpudoc.script.run import run
 from gpudoc.train.watch import watch
 from gpudoc.train.watch.stacks import stands_of as stacks_of
@@ -43,7 +43,7 @@ class Heard:
 
 def run_here(*words, order=None, **more):
     heard = Heard()
-    return heard, run(Applied(words=words, order=order or Order(purpose="run")), heard, **more)
+    return heard, run(Applied(words=words, order=order or HookOrder(purpose="run")), heard, **more)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_standard_input_is_the_commands():
 
 
 def test_the_order_reaches_the_script_and_what_it_told_is_known(monkeypatch):
-    order = Order(purpose="run", keys=("train.py:4",), loader=LoaderOrder(num_workers=4))
+    order = HookOrder(purpose="run", keys=("train.py:4",), loader=LoaderOrder(num_workers=4))
     heard, finished = run_here(*TOLD, order=order)
     assert b'"num_workers": 4' in heard.streams[1]
     assert finished.status.steps == 10
@@ -90,7 +90,7 @@ def test_the_order_reaches_the_script_and_what_it_told_is_known(monkeypatch):
 def test_what_the_profile_sets_stands_in_the_commands_environment():
     words = ("sh", "-c", "echo $OMP_WAIT_POLICY $HOME")
     heard = Heard()
-    run(Applied(words=words, order=Order(purpose="run"), environment={"OMP_WAIT_POLICY": "passive"}), heard)
+    run(Applied(words=words, order=HookOrder(purpose="run"), environment={"OMP_WAIT_POLICY": "passive"}), heard)
     assert heard.streams[1].decode().split() == ["passive", os.environ["HOME"]]
 
 
@@ -256,7 +256,7 @@ def test_by_default_it_is_reported_and_waited_for_until_it_goes_on(tmp_path, clo
             (tmp_path / "go").touch()
 
     heard.say = answer
-    finished = run(Applied(words=tuple(stepping(tmp_path, 2.0)), order=Order(purpose="run")), heard)
+    finished = run(Applied(words=tuple(stepping(tmp_path, 2.0)), order=HookOrder(purpose="run")), heard)
     assert (finished.code, finished.ended_for) == (0, None)
     assert [text for text in heard.said if "it moves again after" in text]
     assert "in wait()" in finished.hangs[-1].at

@@ -1,11 +1,12 @@
 import pytest
 
 from gpudoc.errors import GpudocError
+from gpudoc.profile.model import Loader
 from gpudoc.script.command import Command
 from gpudoc.script.runner import eaten_batch
 from gpudoc.tune.search.journal import Header, open_journal
 from gpudoc.tune.trial.deadline import Deadline
-from gpudoc.tune.trial.messages import End, Feed, Request
+from gpudoc.tune.trial.messages import End, Request
 from tests.script.pretended import Pretended, session_of
 from tests.tune.trial.test_deadline import Clock
 
@@ -57,9 +58,9 @@ def test_the_need_of_a_batch_is_measured_without_a_limit():
 
 def test_trials_of_a_batch_are_fed_by_the_chosen_loader():
     runner = Pretended()
-    session = session_of(runner, feed=Feed(num_workers=3))
+    session = session_of(runner, feed=Loader(num_workers=3))
     session.fit(8)
-    assert runner.requests[-1].feed == Feed(num_workers=3)
+    assert runner.requests[-1].feed == Loader(num_workers=3)
 
 
 def test_a_larger_batch_is_given_more_time():

@@ -1,12 +1,13 @@
 import pytest
 
 from gpudoc.process.openmp import WAITING as WAITING_VARIABLES
+from gpudoc.profile.model import Loader
 from gpudoc.script.cell import what_can_be
 from gpudoc.script.command import Command
 from gpudoc.script.look import look_at
 from gpudoc.script.outcome import refusal
 from gpudoc.script.trial import Launches
-from gpudoc.tune.trial.messages import End, Feed, Request, Variant
+from gpudoc.tune.trial.messages import End, Request, Variant
 from tests.script.family import alive, marked
 from tests.script.scripts import HUNGRY, RANKS, WAITING, written
 
@@ -41,7 +42,7 @@ def test_a_look_tells_the_script_and_a_trial_takes_its_order_and_neither_leaves_
     assert look.torch
 
     launches.keys, launches.lever = (look.training.key,), "loader"
-    request = Request(kind="loader", batches=(16,), feed=Feed(num_workers=4), steps=6)
+    request = Request(kind="loader", batches=(16,), feed=Loader(num_workers=4), steps=6)
     trial = launches.run(request, patience_s=120)
     assert trial.fits
     assert trial.measured["loader_batch"] == 16
@@ -115,7 +116,7 @@ def test_a_data_set_that_differs_from_launch_to_launch_is_found_out(tmp_path, he
     ever_more = "return 4000 + int(time.time() * 1000) % 1000 + 1"
     words = (*written(here, WAITING.replace("return 4000", ever_more)), "--wait", "0.002", "--step", "0.01")
     launches = launches_of(tmp_path, words, keys=("train.py:22|Waiting|1|shuffled",), isolated=False)
-    trial = launches.run(Request(kind="loader", batches=(), feed=Feed(num_workers=1), steps=3), patience_s=120)
+    trial = launches.run(Request(kind="loader", batches=(), feed=Loader(num_workers=1), steps=3), patience_s=120)
     assert "differs from launch to launch" in trial.refused["num_workers"]
 
 

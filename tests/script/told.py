@@ -8,15 +8,15 @@ import pathlib
 import sys
 import time
 
-from gpudoc.script.messages import ErrorSeen, Link, LoaderSeen, Start, Steps, Total
+from gpudoc.script.messages import ErrorSeen, ExceptionLink, LoaderSeen, ScriptStart, StepsSeen, Total
 
 
-def steps(first: int, count: int, *, rank: int | None, seconds: float, **more: object) -> Steps:
+def steps(first: int, count: int, *, rank: int | None, seconds: float, **more: object) -> StepsSeen:
     """One event of steps, all of them so far in `seconds`, half of that waiting for data."""
     total = Total(steps=first + count, seconds=seconds, wait_s=seconds / 2, evaluate_s=0.0, samples=8 * (first + count))
     fields = {"loader": 0, "rank": rank, "world": None, "device": "cpu", "device_name": None, "parameters": "float32"}
     rest = {"autocast": None, "tf32": None, "peak_bytes": 3 << 20}
-    return Steps.model_validate(
+    return StepsSeen.model_validate(
         {"at": time.time(), "first": first, "count": count, "total": total, **fields, **rest, **more}
     )
 
@@ -32,15 +32,17 @@ def loader(**more: object) -> LoaderSeen:
     return LoaderSeen.model_validate({**fields, **more})
 
 
-def start(rank: int | None = None) -> Start:
+def start(rank: int | None = None) -> ScriptStart:
     """A process that imported torch."""
     fields = {"pid": os.getpid(), "ppid": os.getppid(), "local_rank": rank, "world": None, "program": "train.py"}
-    return Start(at=time.time(), rank=rank, python="3.11", torch="2.13.0", cuda=None, **fields)
+    return ScriptStart(at=time.time(), rank=rank, python="3.11", torch="2.13.0", cuda=None, **fields)
 
 
 def out_of_memory() -> ErrorSeen:
     """The error of a process that ran out of the GPU's memory."""
-    link = Link(types=("OutOfMemoryError", "RuntimeError"), text="CUDA out of memory. Tried to allocate 2.00 GiB.")
+    link = ExceptionLink(
+        types=("OutOfMemoryError", "RuntimeError"), text="CUDA out of memory. Tried to allocate 2.00 GiB."
+    )
     return ErrorSeen(at=time.time(), chain=(link,), allocator={"allocated_bytes": 3 << 30, "reserved_bytes": 5 << 30})
 
 

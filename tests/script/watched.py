@@ -9,10 +9,10 @@ import textwrap
 from dataclasses import dataclass
 
 from gpudoc.script.hook import environment, read
-from gpudoc.script.messages import Order
+from gpudoc.script.messages import HookOrder
 from tests.script.scripts import EAGER
 
-LOOK = Order(purpose="look")
+LOOK = HookOrder(purpose="look")
 HEAD = f"""{EAGER}
 import sys, torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from gpudoc.script.hook import environment
-from gpudoc.script.messages import Order
+from gpudoc.script.messages import HookOrder
 from tests.standin.test_script import SCRIPT
 from tests.train.support import write_workload
 
@@ -26,7 +26,7 @@ def test_a_script_under_a_limit_has_an_error_where_the_driver_would_go_on(standi
     (tmp_path / "take.py").write_text(TAKE)
     assert gpus.run(sys.executable, "take.py").stdout == "took all\n"
     (tmp_path / "events").mkdir()
-    order = Order(purpose="trial", device_limit_bytes=3 << 29)
+    order = HookOrder(purpose="trial", device_limit_bytes=3 << 29)
     limited = gpus.run(sys.executable, "take.py", **environment(tmp_path / "events", order, gpus.environment))
     assert "OutOfMemoryError" in limited.stderr
 

@@ -5,18 +5,18 @@ import pytest
 from gpudoc.doctor import spinning
 from gpudoc.process.openmp import OpenMp
 from gpudoc.profile import store
-from gpudoc.profile.model import Hardware, Losses, VariantTrial, WorkloadKey
+from gpudoc.profile.model import Hardware, Loader, Losses, VariantTrial, WorkloadKey
 from gpudoc.tune.model.memory import MemoryLine
 from gpudoc.tune.model.noise import Noise
 from gpudoc.tune.record import Context, about_threads, make_profile
 from gpudoc.tune.search.choose import BatchChoice
 from gpudoc.tune.search.largest import Largest
 from gpudoc.tune.search.stages import Findings
-from gpudoc.tune.trial.messages import End, Feed, Point, Request, Trial, Variant
+from gpudoc.tune.trial.messages import End, Point, Request, Trial, Variant
 from gpudoc.workload.config import load_config
 
 DEFAULT = Trial(
-    request=Request(kind="default", batches=(32,), feed=Feed()),
+    request=Request(kind="default", batches=(32,), feed=Loader()),
     end=End.FITS,
     points=(Point(batch=32, peak_bytes=400, step_s=(0.5,)),),
     seconds=3.0,
@@ -51,7 +51,7 @@ def found():
         largest=largest,
         choice=BatchChoice(16, 64, "micro_batch 16: because"),
         variant=Variant(precision="bf16"),
-        feed=Feed(num_workers=2),
+        feed=Loader(num_workers=2),
     )
 
 

@@ -13,7 +13,7 @@ from gpudoc.train.data.draws import Generators, seed_all
 from gpudoc.tune.child.training import Trainee
 from gpudoc.tune.model.losses import LEAST_STEPS, MOST_STEPS
 from gpudoc.tune.trial.messages import Request
-from gpudoc.tune.trial.wire import Beat, Emit, Fact, FirstLosses
+from gpudoc.tune.trial.wire import Emit, Fact, FirstLosses, LifeSign
 from gpudoc.workload.batch import Batch
 from gpudoc.workload.build import Workload
 
@@ -43,7 +43,7 @@ class FirstSteps:
         for number in range(MOST_STEPS + _MOST_SKIPPED):
             skipped = self.trainee.num_skipped
             loss = self.trainee.train([batch])
-            self.emit(Beat())
+            self.emit(LifeSign())
             if number == 0:
                 # the first one compiles
                 began = time.monotonic()

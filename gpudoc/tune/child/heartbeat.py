@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from gpudoc.process.stacks import little_stacks
-from gpudoc.tune.trial.wire import Beat, Emit
+from gpudoc.tune.trial.wire import Emit, LifeSign
 
 _PERIOD_S = 5.0
 
@@ -33,7 +33,7 @@ def beat_while_compiling(emit: Emit, is_over: Callable[[], bool], period_s: floa
 
     def beat() -> None:
         while compiling.wait() and not is_over():
-            emit(Beat())
+            emit(LifeSign())
             time.sleep(period_s)
 
     callback.on_compile_start(start)

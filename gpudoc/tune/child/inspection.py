@@ -12,13 +12,13 @@ from gpudoc.train.step.precision import has_native_bf16
 from gpudoc.tune.child.probe import Prepared
 from gpudoc.tune.child.rank import take_device
 from gpudoc.tune.trial.failure import describe_failure
-from gpudoc.tune.trial.wire import Card, Emit, Ended, Inspection, Place
+from gpudoc.tune.trial.wire import Emit, Inspection, RankEnd, RankPlace, TorchCard
 from gpudoc.workload.recompute import can_recompute, find_blocks, policies_for
 
 _CONVOLUTIONS = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
 
 
-def inspect_workload(prepared: Prepared, place: Place, emit: Emit) -> None:
+def inspect_workload(prepared: Prepared, place: RankPlace, emit: Emit) -> None:
     """Emit fingerprints, sizes and the device as torch sees it; or the user's own error."""
     torch.set_num_threads(prepared.num_threads)
     baseline = read_process_memory().data_bytes
@@ -54,7 +54,7 @@ def inspect_workload(prepared: Prepared, place: Place, emit: Emit) -> None:
         emit(describe_failure(problem))
         return
     emit(found)
-    emit(Ended())
+    emit(RankEnd())
 
 
 def _matmul_precision() -> str:
@@ -65,13 +65,13 @@ def _matmul_precision() -> str:
         return "unknown"
 
 
-def _card(device: torch.device) -> Card:
+def _card(device: torch.device) -> TorchCard:
     # the context and the libraries' handles take their share first, as they do in training
     torch.ones(64, 64, device=device) @ torch.ones(64, 64, device=device)
     torch.cuda.synchronize(device)
     free, _ = torch.cuda.mem_get_info(device)
     properties = torch.cuda.get_device_properties(device)
-    return Card(
+    return TorchCard(
         name=properties.name,
         # ROCm fills it from the name of AMD's architecture: gfx90a is no Hopper although it reads (9, 0)
         capability=None if torch.version.hip else (properties.major, properties.minor),

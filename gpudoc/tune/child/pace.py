@@ -11,7 +11,7 @@ import torch
 
 from gpudoc.train.ranks.protocol import Ranks
 from gpudoc.tune.child.training import Trainee
-from gpudoc.tune.trial.wire import Beat, Emit
+from gpudoc.tune.trial.wire import Emit, LifeSign
 
 _BLOCK_S = 0.12
 _MOST_STEPS = 100
@@ -26,7 +26,7 @@ def steps_per_block(step_s: float) -> int:
 
 
 @dataclass(slots=True, kw_only=True)
-class Pace:
+class StepPace:
     """Runs and times steps of one rank's trainee, and tells now and then that it lives."""
 
     trainee: Trainee
@@ -60,7 +60,7 @@ class Pace:
             step()
             if time.monotonic() - self._told_at > _BEAT_S:
                 self._told_at = time.monotonic()
-                self.emit(Beat())
+                self.emit(LifeSign())
         if self.trainee.device.type == "cuda":
             torch.cuda.synchronize(self.trainee.device)
         self.trainee.drain()

@@ -12,7 +12,7 @@ from gpudoc.process.memory import read_process_memory
 from gpudoc.tune.child.probe import Prepared
 from gpudoc.tune.child.rank import take_device
 from gpudoc.tune.trial.messages import POLICY, RUNG, Request
-from gpudoc.tune.trial.wire import Beat, Emit, Ended, Fact, Place, Stage
+from gpudoc.tune.trial.wire import Emit, Fact, LifeSign, RankEnd, RankPlace, TrialStage
 from gpudoc.units import MIB
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ _ORDER_BYTES_PER_SAMPLE = 8
 _SEEN_MARGIN_BYTES = 5 * MIB
 
 
-def run_plan(prepared: Prepared, request: Request, place: Place, emit: Emit) -> None:
+def run_plan(prepared: Prepared, request: Request, place: RankPlace, emit: Emit) -> None:
     """Trace the step and emit the predicted line as facts, or in the end's detail the reason why there is none."""
-    emit(Stage(stage="plan"))
+    emit(TrialStage(stage="plan"))
     detail = ""
     try:
         # a trace needs no GPU, but PyTorch 2.14 opens a context for one: then the one that was asked for
@@ -43,7 +43,7 @@ def run_plan(prepared: Prepared, request: Request, place: Place, emit: Emit) -> 
     except Exception as problem:
         # a trace goes through the user's model under rules that it was not written for
         detail = f"{type(problem).__name__}: {problem}"
-    emit(Ended(detail=detail.splitlines()[0][:300] if detail else ""))
+    emit(RankEnd(detail=detail.splitlines()[0][:300] if detail else ""))
 
 
 class _Signs:
@@ -55,13 +55,13 @@ class _Signs:
     def say(self, text: str) -> None:
         """Another plan."""
         del text
-        self._emit(Beat())
+        self._emit(LifeSign())
 
     def advance(self, done: float, total: float, text: str) -> None:
         """Nothing comes in steps here."""
 
 
-def _ladder(prepared: Prepared, request: Request, place: Place, emit: Emit) -> dict[str, float]:
+def _ladder(prepared: Prepared, request: Request, place: RankPlace, emit: Emit) -> dict[str, float]:
     """The peaks of what would make batch 1 fit on this GPU, by the change, each on top of those before it."""
     import torch
 
@@ -77,7 +77,7 @@ def _ladder(prepared: Prepared, request: Request, place: Place, emit: Emit) -> d
     return {f"{RUNG}{rung.change}": float(rung.peak_bytes - context) for rung in rungs}
 
 
-def _policy(prepared: Prepared, request: Request, place: Place, emit: Emit) -> dict[str, float]:
+def _policy(prepared: Prepared, request: Request, place: RankPlace, emit: Emit) -> dict[str, float]:
     """The cheapest policy with which the request's batch fits, by its name, and the factor that its steps take.
 
     Asked for the `most`, that batch is the largest up to the request's with which any policy fits.
@@ -92,7 +92,7 @@ def _policy(prepared: Prepared, request: Request, place: Place, emit: Emit) -> d
 
     @functools.cache
     def plan_of(policy: Policy) -> Plan | None:
-        emit(Beat())
+        emit(LifeSign())
         variant = request.variant.model_copy(update={"activation_checkpointing": policy})
         return _planned(prepared, request.model_copy(update={"variant": variant}), place, accumulation)
 
@@ -122,7 +122,7 @@ def _policy(prepared: Prepared, request: Request, place: Place, emit: Emit) -> d
     return {} if found is None else {f"{POLICY}{found.policy}".lower(): found.slowdown}
 
 
-def _left_bytes(prepared: Prepared, request: Request, place: Place, plan: Plan, batch: int) -> int:
+def _left_bytes(prepared: Prepared, request: Request, place: RankPlace, plan: Plan, batch: int) -> int:
     """What the plan leaves of the limit at `batch`; below zero where it does not fit."""
     limit_bytes = int(request.extra["limit_bytes"])
     if place.device.startswith("cuda"):
@@ -130,7 +130,7 @@ def _left_bytes(prepared: Prepared, request: Request, place: Place, plan: Plan, 
     return limit_bytes - _peak_on_cpu(prepared, plan)(batch)
 
 
-def _largest(prepared: Prepared, request: Request, place: Place, plan: Plan) -> int:
+def _largest(prepared: Prepared, request: Request, place: RankPlace, plan: Plan) -> int:
     """The largest batch up to the request's with which the plan fits; 0 for none."""
     from gpudoc.plan.memory import largest_that
 
@@ -140,7 +140,7 @@ def _largest(prepared: Prepared, request: Request, place: Place, plan: Plan) -> 
     return largest_that(lambda batch: peak(batch) <= limit_bytes, request.batches[0])
 
 
-def _predict(prepared: Prepared, request: Request, place: Place, emit: Emit) -> dict[str, float]:
+def _predict(prepared: Prepared, request: Request, place: RankPlace, emit: Emit) -> dict[str, float]:
     del emit
     predict = _on_gpu if place.device.startswith("cuda") else _on_cpu
     found = predict(prepared, request, place, 1)
@@ -149,7 +149,7 @@ def _predict(prepared: Prepared, request: Request, place: Place, emit: Emit) -> 
     return found
 
 
-def _on_gpu(prepared: Prepared, request: Request, place: Place, accumulation: int) -> dict[str, float]:
+def _on_gpu(prepared: Prepared, request: Request, place: RankPlace, accumulation: int) -> dict[str, float]:
     """Where PyTorch's allocator ends, told a trial's whole story: what it reserves, and what lies in holes."""
     limit_bytes = int(request.extra["limit_bytes"])
     need = _need(_planned(prepared, request, place, accumulation), request)
@@ -164,7 +164,7 @@ def _on_gpu(prepared: Prepared, request: Request, place: Place, accumulation: in
     return {"batch": float(batch), "peak_bytes": peak, "bytes_per_sample": slope}
 
 
-def _on_cpu(prepared: Prepared, request: Request, place: Place, accumulation: int) -> dict[str, float]:
+def _on_cpu(prepared: Prepared, request: Request, place: RankPlace, accumulation: int) -> dict[str, float]:
     """Where the data of the process reaches the limit."""
     from gpudoc.plan.memory import largest_that
 
@@ -195,7 +195,7 @@ def _peak_on_cpu(prepared: Prepared, plan: Plan) -> Callable[[int], int]:
     return lambda batch: fixed + plan.memory.peak_bytes(batch) + held * batch
 
 
-def _planned(prepared: Prepared, request: Request, place: Place, accumulation: int) -> Plan:
+def _planned(prepared: Prepared, request: Request, place: RankPlace, accumulation: int) -> Plan:
     from gpudoc import plan
     from gpudoc.plan.saved import with_small_state
 
@@ -219,7 +219,7 @@ def _slope(peak: Callable[[int], int], batch: int) -> float:
     return (peak(high) - peak(low)) / (high - low)
 
 
-def _fuses(prepared: Prepared, place: Place) -> bool:
+def _fuses(prepared: Prepared, place: RankPlace) -> bool:
     import torch
 
     from gpudoc.train.start.levers import may_fuse

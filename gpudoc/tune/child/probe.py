@@ -13,20 +13,21 @@ import torch
 
 from gpudoc.process.memory import read_process_memory
 from gpudoc.process.stacks import num_threads, stack_bytes
+from gpudoc.profile.model import Loader
 from gpudoc.train import limits
 from gpudoc.train.ranks.protocol import STOP, Alone, Ranks
 from gpudoc.tune.child import rank
-from gpudoc.tune.child.alike import tell_alike
 from gpudoc.tune.child.first_steps import FirstSteps
 from gpudoc.tune.child.heartbeat import beat_while_compiling
-from gpudoc.tune.child.pace import Pace, steps_per_block
+from gpudoc.tune.child.likeness import tell_alike
+from gpudoc.tune.child.pace import StepPace, steps_per_block
 from gpudoc.tune.child.samples import Samples, Shuffled, endless, make_loader
-from gpudoc.tune.child.scaling import Stand, measure_legs, ready
+from gpudoc.tune.child.scaling import RankStand, measure_legs, ready
 from gpudoc.tune.child.training import Trainee
 from gpudoc.tune.model.memory import growth_per_step, is_roomy, is_still, next_calibration_batch
 from gpudoc.tune.trial.failure import describe_failure
-from gpudoc.tune.trial.messages import End, Feed, Point, Request
-from gpudoc.tune.trial.wire import Beat, Emit, Ended, Fact, Measured, Place, Stage, Waiting
+from gpudoc.tune.trial.messages import End, Point, Request
+from gpudoc.tune.trial.wire import BatchMeasured, Emit, Fact, LifeSign, RankEnd, RankPlace, TrialStage, Waiting
 from gpudoc.units import MIB
 from gpudoc.workload.batch import Batch
 from gpudoc.workload.build import Workload
@@ -68,7 +69,7 @@ class Prepared:
         return max(0, self.num_started - num_threads()) * stack_bytes()
 
 
-class StoppedError(Exception):
+class ProbeStoppedError(Exception):
     """The trial is over without an exception of the user's: a leak, an allocator that retried."""
 
     def __init__(self, end: End, detail: str) -> None:
@@ -88,7 +89,7 @@ class _Step:
 class Probe:
     """One process's part in a trial; `emit` takes stages, points and facts as they come."""
 
-    def __init__(self, prepared: Prepared, request: Request, place: Place, emit: Emit) -> None:
+    def __init__(self, prepared: Prepared, request: Request, place: RankPlace, emit: Emit) -> None:
         self._prepared = prepared
         self._request = request
         self._place = place
@@ -104,7 +105,7 @@ class Probe:
         self._trainee = Trainee(prepared.workload, request.variant, self._device, self._ranks)
         # DDP lays its buckets out anew after the first backward that it reduces in
         self._warm = 2 if self._ranks.world == 1 or self._device.type == "cpu" else 3
-        self._pace = Pace(trainee=self._trainee, ranks=self._ranks, emit=emit)
+        self._pace = StepPace(trainee=self._trainee, ranks=self._ranks, emit=emit)
 
     def run(self) -> None:
         """Do what the request's kind asks for; raises what the steps raise, and StoppedError."""
@@ -176,7 +177,7 @@ class Probe:
                 break
             seconds.append(self._timed_step(self._worst_step(batch)))
         point = self._point(batch, tuple(seconds[-1:]))
-        self._emit(Measured(point=point))
+        self._emit(BatchMeasured(point=point))
         return point
 
     def _meet_other_batches(self, batch: int) -> None:
@@ -206,7 +207,7 @@ class Probe:
         for _ in range(num_steps):
             self._timed_step(self._worst_step(batch))
             sizes.append(self._resting_bytes())
-            self._emit(Beat())
+            self._emit(LifeSign())
             if is_still(sizes, enough, self._room_bytes()):
                 break
         self._emit(Fact(name="steady_steps", value=len(sizes)))
@@ -216,9 +217,9 @@ class Probe:
         growth = growth_per_step(sizes)
         self._emit(Fact(name="growth_bytes_per_step", value=growth))
         if growth:
-            raise StoppedError(End.LEAK, f"memory grows by {growth / 2**20:.2f} MiB with every step")
+            raise ProbeStoppedError(End.LEAK, f"memory grows by {growth / 2**20:.2f} MiB with every step")
         if self._retries() > retries_before:
-            raise StoppedError(
+            raise ProbeStoppedError(
                 End.ALLOCATOR_RETRY, "the allocator had to free its cache and retry: steps are slow here"
             )
 
@@ -242,7 +243,7 @@ class Probe:
                 warm = 1 if round_ else self._warm
                 timed[batch] += self._time_steps(functools.partial(self._trainee.step, [made]), warm)
                 point = self._point(batch, tuple(timed[batch]))
-                self._emit(Measured(point=point))
+                self._emit(BatchMeasured(point=point))
 
     def _time_steps(self, step: Callable[[], None], warm: int) -> list[float]:
         step_s = self._pace.warm_up(step, warm)
@@ -276,7 +277,7 @@ class Probe:
         """Time the step with and without loading, gradient exchange and H2D copies; the point holds the whole step."""
         self._stage("scaling", batch)
         self._reset_peak()
-        stand = Stand(
+        stand = RankStand(
             workload=self._prepared.workload,
             samples=self._prepared.samples,
             trainee=self._trainee,
@@ -286,9 +287,9 @@ class Probe:
             is_over=self._is_over,
         )
         legs = measure_legs(stand)
-        self._emit(Measured(point=self._point(batch, legs["loaded"]), legs=legs))
+        self._emit(BatchMeasured(point=self._point(batch, legs["loaded"]), legs=legs))
 
-    def _feed(self, batch: int, feed: Feed) -> None:
+    def _feed(self, batch: int, feed: Loader) -> None:
         """Timed steps fed by a real loader; what workers prefetched before the clock started is not counted."""
         self._slack = bytearray(0)
         self._stage("speed", batch)
@@ -311,7 +312,7 @@ class Probe:
         count, least = max(ahead, self._block(step_s)), max(_MIN_TIMED_STEPS, ahead)
         blocks = self._time_blocks(step, count, self._request.seconds_per_batch, least)
         point = self._point(batch, tuple(blocks))
-        self._emit(Measured(point=point))
+        self._emit(BatchMeasured(point=point))
 
     def _timed_step(self, step: _Step) -> float:
         """Seconds per micro batch of one optimizer step."""
@@ -335,7 +336,7 @@ class Probe:
         signal.sigwait({signal.SIGUSR1})
 
     def _stage(self, name: str, batch: int | None = None) -> None:
-        self._emit(Stage(stage=name, batch=batch))
+        self._emit(TrialStage(stage=name, batch=batch))
 
     def _reset_peak(self) -> None:
         if self._device.type == "cuda":
@@ -375,7 +376,7 @@ class Probe:
         return int(torch.cuda.memory_stats(self._device).get("num_alloc_retries", 0))
 
 
-def run_probe(prepared: Prepared, request: Request, place: Place, emit: Emit) -> None:
+def run_probe(prepared: Prepared, request: Request, place: RankPlace, emit: Emit) -> None:
     """Run one process's part of a trial to its end; whatever happens becomes an `end` event."""
     try:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
@@ -387,8 +388,8 @@ def run_probe(prepared: Prepared, request: Request, place: Place, emit: Emit) ->
         held = bytearray(_COMMAND_LINE_BYTES + prepared.left_bytes if place.device == "cpu" else 0)
         Probe(prepared, request, place, emit).run()
         del held
-    except StoppedError as ended:
-        emit(Ended(end=ended.end, detail=ended.detail))
+    except ProbeStoppedError as ended:
+        emit(RankEnd(end=ended.end, detail=ended.detail))
     except Exception as problem:
         failure = problem if request.ranks == 1 else rank.own_failure(problem)
         if failure is None:
@@ -396,4 +397,4 @@ def run_probe(prepared: Prepared, request: Request, place: Place, emit: Emit) ->
         else:
             emit(describe_failure(failure))
     else:
-        emit(Ended())
+        emit(RankEnd())

@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
     from gpudoc.train.ranks.protocol import Ranks
     from gpudoc.tune.trial.messages import Request
-    from gpudoc.tune.trial.wire import Place
+    from gpudoc.tune.trial.wire import RankPlace
 
 _POLL_S = 1.0
 
 
-def place_of(place: Place, rank: int, ranks: int) -> Place:
+def place_of(place: RankPlace, rank: int, ranks: int) -> RankPlace:
     """One rank's place; several ranks on GPUs have one each, from the first on."""
     on_gpus = ranks > 1 and place.device.startswith("cuda")
     return place.model_copy(update={"rank": rank, "device": f"cuda:{rank}" if on_gpus else place.device})
 
 
-def take_device(place: Place) -> torch.device:
+def take_device(place: RankPlace) -> torch.device:
     """The device of this process, made the one that code which says "cuda" takes."""
     import torch
 
@@ -39,7 +39,7 @@ def num_threads(request: Request, all_threads: int) -> int:
     return int(request.extra.get("threads", max(1, all_threads // request.ranks)))
 
 
-def join(request: Request, place: Place) -> Ranks:
+def join(request: Request, place: RankPlace) -> Ranks:
     """Meet the other ranks over a file; the parent kills all of them when one fails, so nobody waits for the dead."""
     import torch.distributed
 

@@ -14,8 +14,8 @@ from torch.utils.data import DataLoader, Sampler, default_collate
 
 from gpudoc.errors import GpudocError
 from gpudoc.process.loader_workers import shorten_socket_paths, start_worker, start_workers
+from gpudoc.profile.model import Loader
 from gpudoc.train.data.order import Order
-from gpudoc.tune.trial.messages import Feed
 from gpudoc.tune.trial.sweep import note_process
 from gpudoc.workload.batch import Batch, num_bytes
 from gpudoc.workload.build import Collate, Dataset, Workload
@@ -55,7 +55,7 @@ class Shuffled(Sampler[int]):
             yield from self._order.indices(epoch, start, min(start + _INDICES_AT_ONCE, count))
 
 
-def make_loader(workload: Workload, order: Shuffled, batch: int, feed: Feed) -> DataLoader[object]:
+def make_loader(workload: Workload, order: Shuffled, batch: int, feed: Loader) -> DataLoader[object]:
     """A real loader of the training set, as training would make it."""
     shorten_socket_paths()
     return DataLoader(

@@ -13,15 +13,16 @@ from dataclasses import dataclass
 
 import torch
 
+from gpudoc.profile.model import Loader
 from gpudoc.train.data.feed import Feeds, LoaderSettings
 from gpudoc.train.data.order import Order
 from gpudoc.train.data.reader import Reader
 from gpudoc.train.ranks.protocol import STOP, Ranks
 from gpudoc.train.stop import Stop
-from gpudoc.tune.child.pace import Pace, steps_per_block
+from gpudoc.tune.child.pace import StepPace, steps_per_block
 from gpudoc.tune.child.samples import Samples
 from gpudoc.tune.child.training import Trainee
-from gpudoc.tune.trial.messages import Feed, Request
+from gpudoc.tune.trial.messages import Request
 from gpudoc.tune.trial.wire import Emit
 from gpudoc.workload.batch import Batch, map_tensors, to_device
 from gpudoc.workload.build import Workload
@@ -35,7 +36,7 @@ _ENDLESS = 1 << 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stand:
+class RankStand:
     """What is measured and with what: one rank's trainee and samples, the request, and whether time is over."""
 
     workload: Workload
@@ -47,7 +48,7 @@ class Stand:
     is_over: Callable[[], bool]
 
 
-def measure_legs(stand: Stand) -> Legs:
+def measure_legs(stand: RankStand) -> Legs:
     """Seconds per step of each leg, one number per block of steps, of the slowest rank."""
     return _Measurement(stand).run()
 
@@ -59,14 +60,14 @@ def ready(samples: Samples, batch: int, *, pinned: bool) -> Batch:
 
 
 class _Measurement:
-    def __init__(self, stand: Stand) -> None:
+    def __init__(self, stand: RankStand) -> None:
         self._stand = stand
         self._batch = stand.request.batches[0]
-        self._feed = stand.request.feed or Feed()
+        self._feed = stand.request.feed or Loader()
         self._device = stand.trainee.device
         self._legs: dict[str, list[float]] = {}
         self._num_steps = 1
-        self._pace = Pace(trainee=stand.trainee, ranks=stand.ranks, emit=stand.emit)
+        self._pace = StepPace(trainee=stand.trainee, ranks=stand.ranks, emit=stand.emit)
 
     def run(self) -> Legs:
         self._stand.trainee.end_probation()

@@ -20,7 +20,17 @@ from gpudoc.process.lifetime import die_with_parent
 from gpudoc.process.loader_workers import shorten_socket_paths, start_worker
 from gpudoc.train.blame import users_traceback
 from gpudoc.tune.child.training import Trainee
-from gpudoc.tune.loader.messages import Answer, AskRun, Costs, Failure, Open, Opened, Question, Ran, Run
+from gpudoc.tune.loader.messages import (
+    AskRun,
+    Costs,
+    Failure,
+    LoaderAnswer,
+    LoaderQuestion,
+    LoaderRun,
+    Open,
+    Opened,
+    Ran,
+)
 from gpudoc.tune.model.loader import LEAST_STEPS, WARM_STEPS, LoaderCosts, LoaderSetting, resample_batches
 from gpudoc.tune.trial.wire import decode, encode
 from gpudoc.workload.batch import Batch, num_bytes
@@ -53,7 +63,7 @@ class TimedBatches(TimedDataset):
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class LoaderNote:
     """What a worker says of one batch: seconds of its samples and of collating them, CPU seconds since the last batch.
 
     Of a worker's first batch `cpu_s` is not known; only that one says how much memory the worker has for itself.
@@ -72,13 +82,13 @@ class TimedCollate:
         self.collate = collate
         self.last_cpu_s: float | None = None
 
-    def __call__(self, timed: list[tuple[object, float]]) -> tuple[Batch, Note]:
+    def __call__(self, timed: list[tuple[object, float]]) -> tuple[Batch, LoaderNote]:
         """The collated samples and the note about them."""
         start = time.perf_counter()
         batch = self.collate([sample for sample, _ in timed])
         seconds = [taken for _, taken in timed]
         cpu_s = time.process_time()
-        note = Note(
+        note = LoaderNote(
             sample_s=seconds,
             collate_s=time.perf_counter() - start,
             cpu_s=None if self.last_cpu_s is None else cpu_s - self.last_cpu_s,
@@ -88,7 +98,7 @@ class TimedCollate:
         return batch, note
 
 
-class Bench:
+class LoaderBench:
     """One workload with its step on a device, and loaders over its data, measured on request."""
 
     def __init__(self, order: Open) -> None:
@@ -113,7 +123,7 @@ class Bench:
             num_workers=1,
             worker_init_fn=start_worker,
         )
-        notes: list[Note] = []
+        notes: list[LoaderNote] = []
         main_s: list[float] = []
         batch: Batch = None
         start = time.perf_counter()
@@ -139,7 +149,7 @@ class Bench:
             worker_private_bytes=max(note.private_bytes or 0 for note in notes),
         )
 
-    def run(self, setting: LoaderSetting, seconds: float, period_s: float) -> Run:
+    def run(self, setting: LoaderSetting, seconds: float, period_s: float) -> LoaderRun:
         """Real steps fed by a real loader: seconds per step after the first batches, and what an epoch's start costs.
 
         The batches that are still under way at the end of the timed part are drained without being timed, so that
@@ -167,7 +177,7 @@ class Bench:
         self._wait()
         elapsed = time.perf_counter() - begin
         restart_s = self._restart(loader, iterator) if workers and done == wanted else start_s
-        return Run(elapsed / done, done, waited / elapsed, start_s, restart_s)
+        return LoaderRun(elapsed / done, done, waited / elapsed, start_s, restart_s)
 
     def _restart(self, loader: DataLoader[object], iterator: Iterator[object]) -> float:
         """Seconds to the first batch of the next epoch with the workers still alive."""
@@ -226,15 +236,15 @@ def private_bytes() -> int:
     return sum(int(row.split()[1]) * 1024 for row in rows if row.startswith("Private_"))
 
 
-def answer(bench: Bench, question: Question) -> Answer:
+def answer(bench: LoaderBench, question: LoaderQuestion) -> LoaderAnswer:
     """The answer to one question; what the user's code raises is a `Failure`."""
     asks = question.asks
     try:
         if isinstance(asks, AskRun):
-            return Answer(says=Ran(run=bench.run(asks.setting, asks.seconds, asks.period_s)))
-        return Answer(says=Costs(costs=bench.costs(asks.seconds)))
+            return LoaderAnswer(says=Ran(run=bench.run(asks.setting, asks.seconds, asks.period_s)))
+        return LoaderAnswer(says=Costs(costs=bench.costs(asks.seconds)))
     except Exception as problem:
-        return Answer(says=describe(problem))
+        return LoaderAnswer(says=describe(problem))
 
 
 def describe(problem: BaseException) -> Failure:
@@ -253,17 +263,17 @@ def main(questions: TextIO, parent: int) -> int:
         os.dup2(2, 1)
         die_with_parent(parent)
 
-        def reply(said: Answer) -> None:
+        def reply(said: LoaderAnswer) -> None:
             replies.write(encode(said) + b"\n")
             replies.flush()
 
         order = decode(Open, questions.readline().encode(), _PARENT)
         try:
-            bench = Bench(order)
+            bench = LoaderBench(order)
         except Exception as problem:
-            reply(Answer(says=describe(problem)))
+            reply(LoaderAnswer(says=describe(problem)))
             return 0
-        reply(Answer(says=Opened(num_samples=bench.workload.num_samples, batch_size=bench.batch_size)))
+        reply(LoaderAnswer(says=Opened(num_samples=bench.workload.num_samples, batch_size=bench.batch_size)))
         for line in questions:
-            reply(answer(bench, decode(Question, line.encode(), _PARENT)))
+            reply(answer(bench, decode(LoaderQuestion, line.encode(), _PARENT)))
     return 0

@@ -1,6 +1,6 @@
 """What the search asks the process that measures loaders, and what that answers: one message a line.
 
-The first line is `Open`; then each `Question` gets one `Answer`.
+The first line is `Open`; then each `LoaderQuestion` gets one `LoaderAnswer`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gpudoc.workload.config import Loaded
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class LoaderRun:
     """One timed stretch of real steps: seconds per step, and to the first batch of a first and of a later epoch."""
 
     step_s: float
@@ -52,7 +52,7 @@ class AskRun(Message):
     period_s: float
 
 
-class Question(Message):
+class LoaderQuestion(Message):
     """One question to the process that measures."""
 
     asks: Annotated[AskCosts | AskRun, Field(discriminator="kind")]
@@ -77,7 +77,7 @@ class Ran(Message):
     """The answer to `AskRun`."""
 
     kind: Literal["ran"] = "ran"
-    run: Run
+    run: LoaderRun
 
 
 class Failure(Message):
@@ -88,7 +88,7 @@ class Failure(Message):
     traceback: str
 
 
-class Answer(Message):
+class LoaderAnswer(Message):
     """One answer of the process that measures."""
 
     says: Annotated[Opened | Costs | Ran | Failure, Field(discriminator="kind")]

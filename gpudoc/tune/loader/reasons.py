@@ -9,7 +9,7 @@ from gpudoc.units import format_bytes, format_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class LoaderOutcome:
     """What the search found out about the chosen setting; times in seconds, gains as shares."""
 
     chosen: LoaderSetting
@@ -43,7 +43,7 @@ def prediction(costs: LoaderCosts, setting: LoaderSetting, bounds: LoaderBounds)
     )
 
 
-def sentences(outcome: Outcome, costs: LoaderCosts, bounds: LoaderBounds) -> tuple[str, ...]:
+def sentences(outcome: LoaderOutcome, costs: LoaderCosts, bounds: LoaderBounds) -> tuple[str, ...]:
     """One reason each for workers, prefetch, pinned memory and persistent workers, and what is missing."""
     reasons = [_why_workers(outcome, costs)]
     if outcome.chosen.num_workers:
@@ -57,7 +57,7 @@ def sentences(outcome: Outcome, costs: LoaderCosts, bounds: LoaderBounds) -> tup
     return (*reasons, *_what_is_missing(outcome, costs, bounds))
 
 
-def _why_workers(outcome: Outcome, costs: LoaderCosts) -> str:
+def _why_workers(outcome: LoaderOutcome, costs: LoaderCosts) -> str:
     """Without a speed: what the choice gains is timed once more, with the whole step, and said first."""
     count = outcome.chosen.num_workers
     batch = (
@@ -72,7 +72,7 @@ def _why_workers(outcome: Outcome, costs: LoaderCosts) -> str:
     return f"num_workers {count}: {batch}; the fewest within 2 % of the best run"
 
 
-def _why_prefetch(outcome: Outcome, costs: LoaderCosts) -> str:
+def _why_prefetch(outcome: LoaderOutcome, costs: LoaderCosts) -> str:
     factor = outcome.chosen.prefetch_factor
     ahead = format_bytes(outcome.chosen.batches_ahead * costs.batch_bytes)
     if factor == 1:
@@ -81,7 +81,7 @@ def _why_prefetch(outcome: Outcome, costs: LoaderCosts) -> str:
     return f"prefetch_factor {factor}: enough for the measured batch times ({gain} in simulation); {ahead} lie ready"
 
 
-def _why_pinned(outcome: Outcome) -> str:
+def _why_pinned(outcome: LoaderOutcome) -> str:
     pinned = outcome.chosen.pin_memory
     if outcome.pinned_gain is not None:
         return f"pin_memory {str(pinned).lower()}: pinned memory measured {outcome.pinned_gain:+.1%} against pageable"
@@ -90,14 +90,14 @@ def _why_pinned(outcome: Outcome) -> str:
     return "pin_memory false: nothing is copied to a GPU"
 
 
-def _why_persistent(outcome: Outcome) -> str:
+def _why_persistent(outcome: LoaderOutcome) -> str:
     if outcome.keeps_workers:
         start = format_seconds(max(0.0, outcome.epoch_start_s))
         return f"persistent_workers true: starting them anew would cost {start} an epoch"
     return "persistent_workers false: the data are passed over once"
 
 
-def _what_is_missing(outcome: Outcome, costs: LoaderCosts, bounds: LoaderBounds) -> tuple[str, ...]:
+def _what_is_missing(outcome: LoaderOutcome, costs: LoaderCosts, bounds: LoaderBounds) -> tuple[str, ...]:
     if outcome.missing_factor is not None:
         why = f"a batch takes {format_seconds(costs.worker_cpu_s)} of CPU and {bounds.cpus:g} CPUs are usable"
         missing = f"the step goes {outcome.missing_factor:.2f}x slower than it could"

@@ -13,7 +13,7 @@ from gpudoc.progress import SILENT, Progress
 from gpudoc.stats import median, quantile
 from gpudoc.tune.loader import reasons
 from gpudoc.tune.loader.bounds import bounds_here
-from gpudoc.tune.loader.messages import Open, Run
+from gpudoc.tune.loader.messages import LoaderRun, Open
 from gpudoc.tune.loader.session import LoaderSession, MeasurementError
 from gpudoc.tune.model.loader import (
     LEAST_STEPS,
@@ -44,17 +44,17 @@ WORTH_MORE = 0.7
 class Measures(Protocol):
     """What answers with figures: the measuring process, or a model of one in a test."""
 
-    def run(self, setting: LoaderSetting, *, seconds: float, period_s: float) -> Run:
+    def run(self, setting: LoaderSetting, *, seconds: float, period_s: float) -> LoaderRun:
         """One timed stretch; MeasurementError when there is no figure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoaderTrial:
+class LoaderCandidate:
     """One setting with every stretch that was timed; `failure` when the last attempt gave no figure."""
 
     setting: LoaderSetting
     predicted_s: float
-    runs: tuple[Run, ...] = ()
+    runs: tuple[LoaderRun, ...] = ()
     failure: str = ""
 
     def period_s(self, batches_per_epoch: int, *, persistent: bool) -> float:
@@ -85,7 +85,7 @@ class LoaderChoice:
     samples_per_s_without_workers: float | None
     missing_factor: float | None
     reasons: tuple[str, ...]
-    trials: tuple[LoaderTrial, ...]
+    trials: tuple[LoaderCandidate, ...]
     costs: LoaderCosts
 
 
@@ -107,7 +107,7 @@ class Search:
     rounds: int = ROUNDS
     extra_rounds: int = EXTRA_ROUNDS
     overhead_s: float = 0.0
-    trials: dict[LoaderSetting, LoaderTrial] = field(default_factory=dict)
+    trials: dict[LoaderSetting, LoaderCandidate] = field(default_factory=dict)
     left_out: list[LoaderSetting] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
     deadline: Deadline = field(default_factory=Deadline)
@@ -117,7 +117,7 @@ class Search:
         """Time each setting `rounds` times, taking turns, so that a burst on the machine hits no setting alone."""
         for setting in settings:
             predicted = predict_period(self.costs, setting, self.bounds.cpus)
-            self.trials.setdefault(setting, LoaderTrial(setting=setting, predicted_s=predicted))
+            self.trials.setdefault(setting, LoaderCandidate(setting=setting, predicted_s=predicted))
         for turn in range(rounds):
             for place in range(len(settings)):
                 setting = settings[(place + turn) % len(settings)]
@@ -131,18 +131,18 @@ class Search:
                 self.left_out.append(setting)
                 self.progress.say(f"{reasons.name(setting)}: no time left to try it; a longer --budget would")
 
-    def period_s(self, trial: LoaderTrial) -> float:
+    def period_s(self, trial: LoaderCandidate) -> float:
         """Seconds per step of a measured trial."""
         return trial.period_s(self.batches_per_epoch, persistent=self.persistent)
 
     @property
-    def measured(self) -> list[LoaderTrial]:
+    def measured(self) -> list[LoaderCandidate]:
         """The trials with a figure, fewest workers first."""
         done = [trial for trial in self.trials.values() if trial.runs and not trial.failure]
         return sorted(done, key=lambda t: (t.setting.num_workers, t.setting.batches_ahead, not t.setting.pin_memory))
 
     @property
-    def best(self) -> LoaderTrial:
+    def best(self) -> LoaderCandidate:
         """The fastest trial."""
         return min(self.measured, key=self.period_s)
 
@@ -238,7 +238,7 @@ def search_loader(search: Search, *, samples_per_batch: int, pin_memory: bool) -
     missing = _missing_factor(search, chosen)
     keeps = search.persistent and chosen.setting.num_workers > 0
     without = next((t for t in search.measured if t.setting.num_workers == 0), None)
-    facts = reasons.Outcome(
+    facts = reasons.LoaderOutcome(
         chosen=chosen.setting,
         missing_factor=missing,
         limit=_limit_above(search, chosen),
@@ -343,12 +343,12 @@ def _settle_contenders(search: Search) -> None:
         search.add(near, search.extra_rounds)
 
 
-def _choose(search: Search) -> LoaderTrial:
+def _choose(search: Search) -> LoaderCandidate:
     limit = search.period_s(search.best) * (1 + SAME_SHARE)
     return next(trial for trial in search.measured if search.period_s(trial) <= limit)
 
 
-def _missing_factor(search: Search, chosen: LoaderTrial) -> float | None:
+def _missing_factor(search: Search, chosen: LoaderCandidate) -> float | None:
     """How many times slower than its step the fed step is, where the CPUs and not a bound on workers are the reason.
 
     None as well when the time was too short to try the settings that could have fed it.
@@ -362,7 +362,7 @@ def _missing_factor(search: Search, chosen: LoaderTrial) -> float | None:
     return None if is_held_back else period / search.costs.fed_s
 
 
-def _limit_above(search: Search, chosen: LoaderTrial) -> str | None:
+def _limit_above(search: Search, chosen: LoaderCandidate) -> str | None:
     """The bound that forbade more workers to a step that still waits; None when it does not wait or none forbade."""
     if search.period_s(chosen) <= search.costs.fed_s * (1 + STARVED_SHARE):
         return None
@@ -370,7 +370,7 @@ def _limit_above(search: Search, chosen: LoaderTrial) -> str | None:
     return limit_broken(more, search.costs, search.bounds)
 
 
-def _pinned_gain(search: Search, chosen: LoaderTrial) -> float | None:
+def _pinned_gain(search: Search, chosen: LoaderCandidate) -> float | None:
     """What pinned memory gained over pageable at the same workers, as a share; None when both were not run."""
     other = replace(chosen.setting, pin_memory=not chosen.setting.pin_memory)
     rival = search.trials.get(other)
@@ -380,7 +380,7 @@ def _pinned_gain(search: Search, chosen: LoaderTrial) -> float | None:
     return ratio - 1 if chosen.setting.pin_memory else 1 / ratio - 1
 
 
-def _period(run: Run, batches_per_epoch: int, *, persistent: bool) -> float:
+def _period(run: LoaderRun, batches_per_epoch: int, *, persistent: bool) -> float:
     boundary = run.restart_s if persistent else run.start_s
     return run.step_s + max(0.0, boundary - run.step_s) / batches_per_epoch
 

@@ -13,7 +13,18 @@ from typing import IO
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.process.arguments import own_python
 from gpudoc.process.ending import end_family, how_it_ended
-from gpudoc.tune.loader.messages import Answer, AskCosts, AskRun, Costs, Failure, Open, Opened, Question, Ran, Run
+from gpudoc.tune.loader.messages import (
+    AskCosts,
+    AskRun,
+    Costs,
+    Failure,
+    LoaderAnswer,
+    LoaderQuestion,
+    LoaderRun,
+    Open,
+    Opened,
+    Ran,
+)
 from gpudoc.tune.model.loader import WARM_STEPS, LoaderCosts, LoaderSetting
 from gpudoc.tune.trial.deadline import Deadline
 from gpudoc.tune.trial.fork_client import environment_of
@@ -74,7 +85,7 @@ class LoaderSession:
         assert isinstance(answer, Costs)
         return answer.costs
 
-    def run(self, setting: LoaderSetting, *, seconds: float, period_s: float) -> Run:
+    def run(self, setting: LoaderSetting, *, seconds: float, period_s: float) -> LoaderRun:
         """Real steps with this loader for about that long; MeasurementError when there is no figure."""
         usual_s = RUN_GRACE_SECONDS + 20 * (seconds + (setting.batches_ahead + 20) * period_s)
         needed_s = seconds + (WARM_STEPS + setting.num_workers) * period_s
@@ -101,7 +112,7 @@ class LoaderSession:
             if self._start_s > self._deadline.left_s:
                 raise MeasurementError("no time was left to start again", is_late=True)
             self._start()
-        return self._exchange(Question(asks=asks), usual_s, needed_s)
+        return self._exchange(LoaderQuestion(asks=asks), usual_s, needed_s)
 
     def _start(self) -> None:
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - read when the process died, closed in close()
@@ -135,7 +146,7 @@ class LoaderSession:
         except BrokenPipeError:
             raise self._death() from None
         sender = f"the process that measures loaders (pid {self._process.pid})"
-        says = decode(Answer, self._read_line(self._process, patience_s), sender).says
+        says = decode(LoaderAnswer, self._read_line(self._process, patience_s), sender).says
         if isinstance(says, Failure):
             raise MeasurementError(says.failure, says.traceback)
         return says

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpudoc.stats import median
-from gpudoc.tune.model.scaling import Span
+from gpudoc.tune.model.scaling import SpeedSpan
 from gpudoc.tune.model.speed import speed_interval
 from gpudoc.tune.trial.messages import Trial
 
@@ -18,9 +18,9 @@ class Gain:
     With `kept_default` what was tried lost, so that the default was chosen: `ratio` is that of what lost.
     """
 
-    default: Span | None
-    chosen: Span | None
-    ratio: Span | None
+    default: SpeedSpan | None
+    chosen: SpeedSpan | None
+    ratio: SpeedSpan | None
     kept_default: bool = False
 
     @property
@@ -43,18 +43,18 @@ class Gain:
         return {**plain, "kept_default": self.kept_default}
 
 
-def times(ratio: Span) -> str:
+def times(ratio: SpeedSpan) -> str:
     """'1.82 times (1.79 to 1.86)'; without bounds where each was measured once."""
     if ratio.low == ratio.high:
         return f"about {ratio.middle:.2f} times (each measured once)"
     return f"{ratio.middle:.2f} times ({ratio.low:.2f} to {ratio.high:.2f})"
 
 
-def gain_between(before: Span | None, after: Span | None, *, kept_default: bool) -> Gain:
+def gain_between(before: SpeedSpan | None, after: SpeedSpan | None, *, kept_default: bool) -> Gain:
     """The gain of one speed over another, with the doubt of both."""
     ratio = None
     if before is not None and after is not None:
-        ratio = Span(after.middle / before.middle, after.low / before.high, after.high / before.low)
+        ratio = SpeedSpan(after.middle / before.middle, after.low / before.high, after.high / before.low)
     return Gain(before, before if kept_default else after, ratio, kept_default)
 
 
@@ -64,16 +64,16 @@ def gain_of(defaults: Sequence[Trial], joints: Sequence[Trial], *, kept_default:
     return gain_between(speed(defaults), speed(joints), kept_default=kept_default)
 
 
-def speed_of_launches(trials: Sequence[Trial]) -> Span | None:
+def speed_of_launches(trials: Sequence[Trial]) -> SpeedSpan | None:
     """The speed of launches of the same settings, and the slowest and the fastest of them; None without any.
 
     In samples per second, in steps where samples are not known.
     """
     known = [speed for trial in trials if trial.fits and (speed := trial.samples_per_s or trial.steps_per_s)]
-    return Span(median(known), min(known), max(known)) if known else None
+    return SpeedSpan(median(known), min(known), max(known)) if known else None
 
 
-def speed_with_data(trials: Sequence[Trial]) -> Span | None:
+def speed_with_data(trials: Sequence[Trial]) -> SpeedSpan | None:
     """Samples per second over all ranks; its doubt spans the trials and, within each, the interval of the median."""
     spans = []
     for trial in trials:
@@ -81,8 +81,8 @@ def speed_with_data(trials: Sequence[Trial]) -> Span | None:
         if point is None or not point.samples_per_s or not point.step_s:
             continue
         of_one = (point.samples_per_s, *speed_interval(point))
-        spans.append(Span(*(trial.request.ranks * speed for speed in of_one)))
+        spans.append(SpeedSpan(*(trial.request.ranks * speed for speed in of_one)))
     if not spans:
         return None
     middle = median([span.middle for span in spans])
-    return Span(middle, min(span.low for span in spans), max(span.high for span in spans))
+    return SpeedSpan(middle, min(span.low for span in spans), max(span.high for span in spans))

@@ -34,7 +34,7 @@ _LEAST_BLOCKS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class SpeedSpan:
     """A measured value with a confidence interval of about 95 %, all in one unit."""
 
     middle: float
@@ -46,13 +46,13 @@ class Span:
         """Whether it is more than nothing, whatever the doubt."""
         return self.low > 0
 
-    def over(self, whole: float) -> Span:
+    def over(self, whole: float) -> SpeedSpan:
         """The same as a share of `whole`."""
-        return Span(self.middle / whole, self.low / whole, self.high / whole)
+        return SpeedSpan(self.middle / whole, self.low / whole, self.high / whole)
 
-    def minus(self, other: Span) -> Span:
+    def minus(self, other: SpeedSpan) -> SpeedSpan:
         """The difference of two values measured apart."""
-        return Span(self.middle - other.middle, self.low - other.high, self.high - other.low)
+        return SpeedSpan(self.middle - other.middle, self.low - other.high, self.high - other.low)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,10 +68,10 @@ class ScalingPoint:
     end: End = End.FITS
     detail: str = ""
     step_s: float | None = None
-    samples_per_s: Span | None = None
+    samples_per_s: SpeedSpan | None = None
     speedup: float | None = None
-    efficiency: Span | None = None
-    losses: Mapping[Name, Span] | None = None
+    efficiency: SpeedSpan | None = None
+    losses: Mapping[Name, SpeedSpan] | None = None
     compute_s: float | None = None
     fixed_s: float | None = None
     loader_s: float | None = None
@@ -130,7 +130,7 @@ def assess_point(trial: Trial, alone: Trial, threads: int, first: ScalingPoint |
     if not trial.fits or not trial.legs.get("loaded"):
         return ScalingPoint(ranks=ranks, threads=threads, end=trial.end, detail=trial.detail)
     step = _span(trial.legs["loaded"])
-    rate = Span(ranks * batch / step.middle, ranks * batch / step.high, ranks * batch / step.low)
+    rate = SpeedSpan(ranks * batch / step.middle, ranks * batch / step.high, ranks * batch / step.low)
     fixed = _fixed_s(alone)
     point = ScalingPoint(
         ranks=ranks,
@@ -149,7 +149,7 @@ def assess_point(trial: Trial, alone: Trial, threads: int, first: ScalingPoint |
     base = _span(alone.legs["loaded"])
     point = _with(
         point,
-        efficiency=Span(base.middle / step.middle, base.low / step.high, base.high / step.low),
+        efficiency=SpeedSpan(base.middle / step.middle, base.low / step.high, base.high / step.low),
         losses=_losses(trial, alone),
     )
     cause = name_cause(point)
@@ -288,7 +288,7 @@ def _why_alone(point: ScalingPoint) -> str:
     return f"of its step: {', '.join(worth)}" if worth else ""
 
 
-def _losses(trial: Trial, alone: Trial) -> Mapping[Name, Span]:
+def _losses(trial: Trial, alone: Trial) -> Mapping[Name, SpeedSpan]:
     """Shares of the step at these ranks; their middles add up to 1 - efficiency."""
     whole = median(trial.legs["loaded"])
     lost = {name: _difference(trial, name).minus(_difference(alone, name)).over(whole) for name in _LEG_PAIRS}
@@ -297,17 +297,17 @@ def _losses(trial: Trial, alone: Trial) -> Mapping[Name, Span]:
     return {name: lost[name] for name in NAMES if name != "transfer" or on_gpu}
 
 
-def _difference(trial: Trial, name: Name) -> Span:
+def _difference(trial: Trial, name: Name) -> SpeedSpan:
     """Seconds per step that the leg before spends and the one after does not; nothing where a leg was not run."""
     outer, inner = (_leg(trial, leg) for leg in _LEG_PAIRS[name])
     if outer is inner or not outer or not inner:
-        return Span(0.0, 0.0, 0.0)
+        return SpeedSpan(0.0, 0.0, 0.0)
     if name == "loader" or len(outer) != len(inner) or len(outer) < _LEAST_BLOCKS:
         return _span(outer).minus(_span(inner))
     # blocks of one turn ran beside each other: what slowed both down is not a difference
     paired = [a - b for a, b in zip(outer, inner, strict=True)]
     low, high = median_interval(paired)
-    return Span(median(outer) - median(inner), low, high)
+    return SpeedSpan(median(outer) - median(inner), low, high)
 
 
 def _leg(trial: Trial, name: str) -> Sequence[float]:
@@ -332,11 +332,11 @@ def _fixed_s(alone: Trial) -> float:
     return min(median(_innermost(alone)), max(0.0, (batch * short - small * long) / (batch - small)))
 
 
-def _span(values: Sequence[float]) -> Span:
+def _span(values: Sequence[float]) -> SpeedSpan:
     """The median and its doubt; fewer than three blocks do not show a spread, so half and twice are possible."""
     middle = median(values)
     low, high = median_interval(values) if len(values) >= _LEAST_BLOCKS else (middle / 2, middle * 2)
-    return Span(middle, low, high)
+    return SpeedSpan(middle, low, high)
 
 
 def _with(point: ScalingPoint, **changes: object) -> ScalingPoint:
@@ -350,7 +350,7 @@ def _count(number: int, name: str) -> str:
 def counted(point: ScalingPoint) -> dict[str, object]:
     """One point as plain data, in seconds and shares."""
 
-    def span(value: Span | None) -> dict[str, float] | None:
+    def span(value: SpeedSpan | None) -> dict[str, float] | None:
         return None if value is None else {k: round(getattr(value, k), 6) for k in ("middle", "low", "high")}
 
     return {
@@ -375,5 +375,5 @@ def counted(point: ScalingPoint) -> dict[str, object]:
     }
 
 
-def _ends(value: Span | None, digits: int) -> list[float] | None:
+def _ends(value: SpeedSpan | None, digits: int) -> list[float] | None:
     return None if value is None else [round(value.low, digits), round(value.high, digits)]

@@ -18,7 +18,7 @@ from pydantic import ConfigDict, Field, ValidationError
 from gpudoc.locks import InUseError, Lock, take_lock
 from gpudoc.profile import store
 from gpudoc.reading import UnreadableError, read_bytes
-from gpudoc.tune.trial.messages import End, Part, Request, Trial
+from gpudoc.tune.trial.messages import End, Request, Trial, TrialPart
 from gpudoc.units import format_count
 
 SCHEMA: Literal["gpudoc.tune.journal.v1"] = "gpudoc.tune.journal.v1"
@@ -26,7 +26,7 @@ SCHEMA: Literal["gpudoc.tune.journal.v1"] = "gpudoc.tune.journal.v1"
 _MOST_BYTES = 64 << 20
 
 
-class Header(Part):
+class Header(TrialPart):
     """What a journal is about: it is used only where `key` is the same; `limit_bytes` is the memory it ran under.
 
     `start_s` are the seconds before the first trial; a run that goes on counts those of the first, to decide the same.

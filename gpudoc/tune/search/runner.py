@@ -12,7 +12,7 @@ from gpudoc.profile.model import Allocator, WaitPolicy
 from gpudoc.stats import median
 from gpudoc.tune.trial.deadline import Deadline, TimeUpError
 from gpudoc.tune.trial.fork_client import trial_error
-from gpudoc.tune.trial.launcher import SILENCE_SECONDS, Launcher, Running, Where
+from gpudoc.tune.trial.launcher import SILENCE_SECONDS, Launcher, RunningTrial, Where
 from gpudoc.tune.trial.messages import RUNS, UNLIMITED, End, Point, Request, Trial, Variant
 
 # the optimizer's state comes with the first step, the full peak with the second, a settled heap with the third
@@ -96,7 +96,7 @@ class WorkloadRunner:
     samples_per_s: float | None = None
     fit_steps: int = FIT_STEPS
     reference: None = None
-    _resting: tuple[tuple[int, Variant], Running] | None = None
+    _resting: tuple[tuple[int, Variant], RunningTrial] | None = None
     _overheads_s: list[float] = field(default_factory=list)
     _seen: dict[Variant, Point] = field(default_factory=dict)
     _warm: set[tuple[Allocator, WaitPolicy]] = field(default_factory=lambda: {Variant().environment})

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.facts.host import cpus_usable
 from gpudoc.profile.match import match
-from gpudoc.profile.model import Hardware, Profile, WorkloadKey
+from gpudoc.profile.model import Hardware, Loader, Profile, WorkloadKey
 from gpudoc.tune.model.noise import noise_of
 from gpudoc.tune.model.scaling import Scaling, ScalingPoint, Setup, assess_point, conclude
 from gpudoc.tune.search.session import WorkloadSession
-from gpudoc.tune.trial.messages import Feed, Request, Trial, Variant
+from gpudoc.tune.trial.messages import Request, Trial, Variant
 from gpudoc.tune.trial.wire import Inspection
 from gpudoc.units import format_count
 from gpudoc.workload.config import Loaded, Train
@@ -23,12 +23,12 @@ _LEAST_S, _MOST_S = 1.0, 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class ScalingSettings:
     """What every rank runs with, and one sentence about where that comes from."""
 
     batch: int
     variant: Variant = field(default_factory=Variant)
-    feed: Feed = field(default_factory=Feed)
+    feed: Loader = field(default_factory=Loader)
     told: str = ""
     tuned: bool = False
 
@@ -83,13 +83,13 @@ def hardware_of(told: Inspection, limit_bytes: int | None) -> Hardware:
 
 def tuned_settings(
     hardware: Hardware, workload: WorkloadKey, counts: Sequence[int], train: Train, cap: int
-) -> Settings:
+) -> ScalingSettings:
     """The settings of a profile that fits here, one for more ranks before one for fewer; else the config's own."""
     for count in reversed(counts):
         found = match(hardware.model_copy(update={"count": count}), workload)
         if found is not None and found.kind == "tuned":
             return _of_profile(found.profile, found.path.name, cap)
-    return Settings(
+    return ScalingSettings(
         batch=min(train.reference_batch, cap),
         variant=Variant(
             precision="fp32" if train.precision == "auto" else train.precision,
@@ -99,14 +99,14 @@ def tuned_settings(
     )
 
 
-def _of_profile(profile: Profile, name: str, cap: int) -> Settings:
+def _of_profile(profile: Profile, name: str, cap: int) -> ScalingSettings:
     found = profile.settings
     batch = min(found.micro_batch, cap)
     variant = {name: getattr(found, name) for name in Variant.model_fields}
-    return Settings(
+    return ScalingSettings(
         batch=batch,
         variant=Variant.model_validate(variant),
-        feed=Feed.model_validate(found.loader.model_dump()),
+        feed=found.loader,
         told=f"as in the profile {name}" + (f", but for the batch of {batch}" if batch < found.micro_batch else ""),
         tuned=True,
     )
@@ -116,7 +116,13 @@ class ScalingStage:
     """Runs the trials and keeps what they showed; `result` may be asked for at any time, also after Ctrl+C."""
 
     def __init__(
-        self, session: WorkloadSession, settings: Settings, counts: Sequence[int], told: Inspection, *, budget_s: float
+        self,
+        session: WorkloadSession,
+        settings: ScalingSettings,
+        counts: Sequence[int],
+        told: Inspection,
+        *,
+        budget_s: float,
     ) -> None:
         self._session = session
         self._budget_s = budget_s

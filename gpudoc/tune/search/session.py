@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Generic, TypeAlias, TypeVar
 
+from gpudoc.profile.model import Loader
 from gpudoc.progress import Progress
 from gpudoc.tune.loader.reasons import name
 from gpudoc.tune.model.gain import speed_with_data
 from gpudoc.tune.model.loader import LoaderSetting
-from gpudoc.tune.search.again import Again
 from gpudoc.tune.search.climb import climb
 from gpudoc.tune.search.journal import Journal
+from gpudoc.tune.search.repetition import Repetition
 from gpudoc.tune.search.runner import Runner, VariantFailedError, WorkloadRunner
 from gpudoc.tune.trial.deadline import Deadline
-from gpudoc.tune.trial.messages import UNLIMITED, End, Feed, Kind, Request, Trial, Variant
+from gpudoc.tune.trial.messages import UNLIMITED, End, Kind, Request, Trial, Variant
 from gpudoc.units import format_bytes, format_rate, format_seconds
 
 R = TypeVar("R", bound=Runner)
@@ -50,14 +51,14 @@ class Session(Generic[R]):
     deadline: Deadline = field(default_factory=Deadline)
     base: Variant = field(default_factory=Variant)
     variant: Variant = field(default_factory=Variant)
-    feed: Feed | None = None
+    feed: Loader | None = None
     accumulate_below: int = 1
     enough: dict[Variant, int] = field(default_factory=dict)
     spent_s: float = 0.0
     share_s: float = 0.0
     reserved_s: float = 0.0
     repeats: bool = True
-    again: Again = field(default_factory=Again)
+    again: Repetition = field(default_factory=Repetition)
     _said_lost: bool = False
     _kept_at_s: float = field(init=False)
     _accounted: set[str] = field(default_factory=set)
@@ -261,5 +262,5 @@ def describe_trial(trial: Trial) -> str:
     return f"  {request.kind}{what}{without}: {', '.join(parts)}"
 
 
-def _describe_feed(feed: Feed) -> str:
+def _describe_feed(feed: Loader) -> str:
     return name(LoaderSetting(**feed.model_dump(exclude={"persistent_workers"})))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gpudoc.errors import GpudocError
 from gpudoc.policy import Policy, in_words
-from gpudoc.tune.findings import Findings, Plan
+from gpudoc.tune.findings import Findings, SearchPlan
 from gpudoc.tune.model.memory import MemoryLine
 from gpudoc.tune.model.speed import MEMORY_LEFT_SHARE, SAME_SHARE, fastest, fit_step_time, is_clearly_faster
 from gpudoc.tune.search.foresight import foresee, foresee_ladder, foresee_policy
@@ -37,7 +37,7 @@ _ENOUGH_STEPS = 5
 _RECOMPUTE_NAME = "activation_checkpointing"
 
 
-def size_batch(session: WorkloadSession, plan: Plan, found: Findings) -> None:
+def size_batch(session: WorkloadSession, plan: SearchPlan, found: Findings) -> None:
     """Fill `largest`, and change the variant where that lets more fit; GpudocError when nothing ever fits."""
     _give_share(session)
     if plan.goal == "largest":
@@ -73,7 +73,7 @@ def affordable_steps(session: WorkloadSession, batch: int) -> int:
     return min(STEADY_STEPS, max(0, int(room)))
 
 
-def recompute_for_speed(session: WorkloadSession, plan: Plan, found: Findings) -> None:
+def recompute_for_speed(session: WorkloadSession, plan: SearchPlan, found: Findings) -> None:
     """Activation checkpointing where memory ends before speed does: kept when its larger batch is measurably faster."""
     before = found.variant, found.speeds, found.largest
     # where a part cannot be recomputed, all of it may
@@ -99,7 +99,7 @@ def _reject_recomputing(session: WorkloadSession, found: Findings, problem: Vari
     session.say(f"  {found.rejected[name]}")
 
 
-def _recompute_for_speed(session: WorkloadSession, plan: Plan, found: Findings, *, in_part: bool) -> None:
+def _recompute_for_speed(session: WorkloadSession, plan: SearchPlan, found: Findings, *, in_part: bool) -> None:
     largest, best = found.largest, fastest(found.speeds)
     binds = largest is not None and largest.line is not None and _roomy(largest, plan.useful) < plan.useful
     if plan.goal != "throughput" or not binds or best is None or not _may_recompute(plan, found.variant):
@@ -141,7 +141,7 @@ def _recompute_for_speed(session: WorkloadSession, plan: Plan, found: Findings, 
 
 
 def _foreseen(
-    session: WorkloadSession, plan: Plan, variant: Variant, batch: int, share: float = 1.0
+    session: WorkloadSession, plan: SearchPlan, variant: Variant, batch: int, share: float = 1.0
 ) -> tuple[Policy, float]:
     """The cheapest policy with which `batch` should fit, and its factor in time; every block where none is known."""
     session.release()
@@ -162,7 +162,7 @@ def _give_share(session: WorkloadSession) -> None:
     session.share_s = session.spent_s + _LARGEST_SHARE * max(0.0, session.free_s)
 
 
-def _search(session: WorkloadSession, plan: Plan, variant: Variant) -> Largest:
+def _search(session: WorkloadSession, plan: SearchPlan, variant: Variant) -> Largest:
     """The largest batch under `variant`, through the whole script when the budget allows."""
     session.release()
     session.variant = variant
@@ -186,7 +186,7 @@ def can_start(session: WorkloadSession, batch: int, *, steps: int = 6) -> bool:
     return session.runner.expected_s(batch, steps=steps) <= session.free_s
 
 
-def _affordable_cap(session: WorkloadSession, plan: Plan) -> int:
+def _affordable_cap(session: WorkloadSession, plan: SearchPlan) -> int:
     """The largest batch that is worth its time where the fastest is asked for: no larger one than that is chosen."""
     cap = plan.cap
     while cap > plan.useful and not session.can_afford(4.0 * cap):
@@ -194,7 +194,7 @@ def _affordable_cap(session: WorkloadSession, plan: Plan) -> int:
     return cap
 
 
-def _compare_steps(session: WorkloadSession, plan: Plan, expected: MemoryLine | None) -> None:
+def _compare_steps(session: WorkloadSession, plan: SearchPlan, expected: MemoryLine | None) -> None:
     """On a CPU, where a large step takes seconds: whether small ones tell that few large ones are enough.
 
     Compiled steps cannot be looked into, and several ranks would have to agree.
@@ -216,7 +216,7 @@ def compare_steps(session: WorkloadSession, steps: int, seconds: float) -> None:
         session.enough[session.variant] = _ENOUGH_STEPS
 
 
-def _recompute_for_size(session: WorkloadSession, plan: Plan, found: Findings) -> None:
+def _recompute_for_size(session: WorkloadSession, plan: SearchPlan, found: Findings) -> None:
     """For the largest batch: activation checkpointing when one calibration each predicts that more fits with it.
 
     Of the policies that let most fit the plan names the cheapest; where it cannot, or that one fails, it is all blocks.
@@ -249,7 +249,7 @@ def _recompute_for_size(session: WorkloadSession, plan: Plan, found: Findings) -
         return
 
 
-def _predict(session: WorkloadSession, plan: Plan, variant: Variant) -> int | None:
+def _predict(session: WorkloadSession, plan: SearchPlan, variant: Variant) -> int | None:
     session.release()
     session.variant = variant
     limit = session.runner.limit_bytes
@@ -257,7 +257,7 @@ def _predict(session: WorkloadSession, plan: Plan, variant: Variant) -> int | No
     return predict_largest(session, limit_bytes=limit, cap=plan.cap)
 
 
-def _time_recomputed(session: WorkloadSession, plan: Plan, variant: Variant, above: int) -> tuple[Point, ...]:
+def _time_recomputed(session: WorkloadSession, plan: SearchPlan, variant: Variant, above: int) -> tuple[Point, ...]:
     """Speed at the batch that fits with activations computed again; nothing when that is no larger, or no time."""
     limit = session.runner.limit_bytes
     predicted = _predict(session, plan, variant)
@@ -272,7 +272,7 @@ def _time_recomputed(session: WorkloadSession, plan: Plan, variant: Variant, abo
     return trial.points if trial.fits else ()
 
 
-def _may_recompute(plan: Plan, variant: Variant) -> bool:
+def _may_recompute(plan: SearchPlan, variant: Variant) -> bool:
     return plan.abilities.can_recompute and not variant.activation_checkpointing
 
 
@@ -284,7 +284,7 @@ def _roomy(largest: Largest, useful: int) -> int:
     return min(useful, within, largest.batch)
 
 
-def _way_out(session: WorkloadSession, plan: Plan, found: Findings, first: NothingFitsError) -> Largest:
+def _way_out(session: WorkloadSession, plan: SearchPlan, found: Findings, first: NothingFitsError) -> Largest:
     """Batch 1 does not fit: what saves memory, one after the other, cheapest first; else the error that names them."""
     tried: list[tuple[str, int | None]] = []
     untried: list[str] = []

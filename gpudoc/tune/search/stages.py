@@ -5,18 +5,19 @@ from __future__ import annotations
 from typing import Protocol
 
 from gpudoc.errors import GpudocError
+from gpudoc.profile.model import Loader
 from gpudoc.tune.findings import Findings as Findings
-from gpudoc.tune.findings import Plan as Plan
+from gpudoc.tune.findings import SearchPlan as SearchPlan
 from gpudoc.tune.model.gain import speed_with_data
 from gpudoc.tune.model.speed import pooled, sizes_to_time
 from gpudoc.tune.search.choose import BatchChoice, choose_batch
 from gpudoc.tune.search.comparison import Side, compare_in_turns, loses
+from gpudoc.tune.search.levers import give_up, plain_request, try_variants
 from gpudoc.tune.search.runner import VariantFailedError
 from gpudoc.tune.search.session import WorkloadSession, why_rejected
 from gpudoc.tune.search.sizing import LEAST_STEADY_STEPS, affordable_steps, recompute_for_speed, size_batch
-from gpudoc.tune.search.trying import give_up, plain_request, try_variants
 from gpudoc.tune.search.variants import LEVERS
-from gpudoc.tune.trial.messages import End, Feed, Request, Trial, Variant
+from gpudoc.tune.trial.messages import End, Request, Trial, Variant
 
 _TIMED_SHARE = 1 / 60
 # the shortest times that still tell a speed, how long a batch will take, and a loader, in seconds
@@ -33,11 +34,11 @@ _BATCH_TRIALS, _CLOSING_TRIALS, _LOADER_S = 8, 3, 15.0
 class LoaderTuner(Protocol):
     """How the loader is tuned once the batch is chosen."""
 
-    def __call__(self, session: WorkloadSession, plan: Plan, found: Findings) -> None:
+    def __call__(self, session: WorkloadSession, plan: SearchPlan, found: Findings) -> None:
         """Measure and choose: fills `feed`, its reasons and its trials."""
 
 
-def run_stages(session: WorkloadSession, plan: Plan, found: Findings, loader: LoaderTuner | None = None) -> None:
+def run_stages(session: WorkloadSession, plan: SearchPlan, found: Findings, loader: LoaderTuner | None = None) -> None:
     """Fill `found` in the order of user value; stops early, with what there is, when the budget is used up.
 
     A variant that won at the reference batch and fails later is given up, and what follows is done without.
@@ -64,7 +65,7 @@ def run_stages(session: WorkloadSession, plan: Plan, found: Findings, loader: Lo
         _choose(session, plan, found, loader)
 
 
-def _choose(session: WorkloadSession, plan: Plan, found: Findings, loader: LoaderTuner | None) -> None:
+def _choose(session: WorkloadSession, plan: SearchPlan, found: Findings, loader: LoaderTuner | None) -> None:
     """The batch and the loader for the variant found."""
     session.variant = found.variant
     if "batch" in plan.parts:
@@ -83,14 +84,14 @@ def _choose(session: WorkloadSession, plan: Plan, found: Findings, loader: Loade
     _compare_with_default(session, plan, found)
 
 
-def _tune_loader(session: WorkloadSession, plan: Plan, found: Findings, loader: LoaderTuner) -> None:
+def _tune_loader(session: WorkloadSession, plan: SearchPlan, found: Findings, loader: LoaderTuner) -> None:
     """The loader at the chosen batch, unless it was tuned at this one already, or no time is left."""
     assert found.choice is not None
     batch = found.choice.batch
     if any(trial.request.batches == (batch,) for trial in found.feed_trials):
         return
     # it is measured in a process that imports and reads all again; then what was chosen is timed once at least
-    closing_s = session.runner.expected_s(batch, steps=_fed_steps(Feed())) + _LEAST_TIMED_S
+    closing_s = session.runner.expected_s(batch, steps=_fed_steps(Loader())) + _LEAST_TIMED_S
     if session.left_s > _LEAST_LOADER_S + session.journal.start_s + closing_s:
         session.reserved_s = min(session.reserved_s, session.left_s - _LEAST_LOADER_S - session.journal.start_s)
         loader(session, plan, found)
@@ -100,7 +101,7 @@ def _tune_loader(session: WorkloadSession, plan: Plan, found: Findings, loader: 
         found.notes.append("the loader was not tuned: the budget is used up")
 
 
-def _waits_for_data(session: WorkloadSession, plan: Plan, found: Findings) -> bool:
+def _waits_for_data(session: WorkloadSession, plan: SearchPlan, found: Findings) -> bool:
     """Whether the default waits for its data most of the time, so that nothing promises more than its loader."""
     if not {"speed", "loader"} <= plan.parts or plan.goal != "throughput":
         return False
@@ -112,7 +113,7 @@ def _waits_for_data(session: WorkloadSession, plan: Plan, found: Findings) -> bo
     return fed is not None and fast is not None and fed.high < (1 - _WAITS_SHARE) * fast.low
 
 
-def _needed_s(session: WorkloadSession, plan: Plan) -> float:
+def _needed_s(session: WorkloadSession, plan: SearchPlan) -> float:
     """About how long the whole search should take here, by what the default took beside its steps."""
     levers = sum(lever.is_worth_a_trial(plan.abilities, plan.goal, plan.base) for lever in LEVERS)
     trials = 1 + _CLOSING_TRIALS
@@ -123,7 +124,7 @@ def _needed_s(session: WorkloadSession, plan: Plan) -> float:
     return start_s + loader_s + trials * (session.runner.overhead_s + _MOST_TIMED_S)
 
 
-def _give_up(session: WorkloadSession, plan: Plan, found: Findings, failed: Trial) -> None:
+def _give_up(session: WorkloadSession, plan: SearchPlan, found: Findings, failed: Trial) -> None:
     """Go back to the plain variant, and say what failed."""
     changed = [name for name in Variant.model_fields if getattr(found.variant, name) != getattr(plan.base, name)]
     shown = ", ".join(f"{name} {getattr(found.variant, name)}" for name in changed)
@@ -136,33 +137,33 @@ def _give_up(session: WorkloadSession, plan: Plan, found: Findings, failed: Tria
     session.reserved_s = _comparison_s(session, plan, plan.reference)
 
 
-def _timed_s(session: WorkloadSession, plan: Plan) -> float:
+def _timed_s(session: WorkloadSession, plan: SearchPlan) -> float:
     """How long a trial is timed; where only a size is asked for, no longer than tells what the budget reaches for."""
     if plan.is_for_size_alone:
         return _GLANCE_S
     return min(_MOST_TIMED_S, max(_LEAST_TIMED_S, session.budget_s * _TIMED_SHARE))
 
 
-def _comparison_s(session: WorkloadSession, plan: Plan, batch: int) -> float:
+def _comparison_s(session: WorkloadSession, plan: SearchPlan, batch: int) -> float:
     """What the closing comparison takes, in seconds, at most a quarter of the budget."""
-    steps = _fed_steps(Feed())
+    steps = _fed_steps(Loader())
     once = session.runner.expected_s(plan.reference, steps=steps) + session.runner.expected_s(batch, steps=steps)
     return min(0.25 * session.budget_s, once + 2 * _timed_s(session, plan))
 
 
-def _default_request(session: WorkloadSession, plan: Plan, variant: Variant, repeat: int) -> Request:
+def _default_request(session: WorkloadSession, plan: SearchPlan, variant: Variant, repeat: int) -> Request:
     return Request(
         kind="default",
         batches=(plan.reference,),
         variant=variant,
-        feed=Feed(),
+        feed=Loader(),
         ranks=session.runner.ranks,
         seconds_per_batch=2 * _timed_s(session, plan),
         repeat=repeat,
     )
 
 
-def _run_default(session: WorkloadSession, plan: Plan, found: Findings) -> None:
+def _run_default(session: WorkloadSession, plan: SearchPlan, found: Findings) -> None:
     why = f"your default, to compare with: batch {plan.reference}, {plan.base.precision}, no loader workers"
     # another allocator is another fork server, which is started for a comparison only
     variant = found.variant if plan.is_for_size_alone else plan.base
@@ -177,7 +178,7 @@ def _run_default(session: WorkloadSession, plan: Plan, found: Findings) -> None:
         found.notes.append(f"the default does not run here: {trial.end.told} in {trial.stage}: {trial.detail[:160]}")
 
 
-def _time_batches(session: WorkloadSession, plan: Plan, found: Findings) -> None:
+def _time_batches(session: WorkloadSession, plan: SearchPlan, found: Findings) -> None:
     largest = found.largest.batch if found.largest else plan.useful
     useful = largest if plan.goal == "largest" else plan.useful
     sizes = sizes_to_time(reference=plan.reference, largest=largest, useful=useful)
@@ -229,18 +230,18 @@ def _run_steady(session: WorkloadSession, found: Findings) -> None:
             found.choice = BatchChoice(smaller, choice.fastest, f"micro_batch {smaller}: {choice.batch} fails later")
 
 
-def _compare_with_default(session: WorkloadSession, plan: Plan, found: Findings) -> None:
+def _compare_with_default(session: WorkloadSession, plan: SearchPlan, found: Findings) -> None:
     """The choice beside the default, both fed by real loaders, interleaved; the faster one stands."""
     if found.choice is None or plan.is_for_size_alone:
         return
-    batch, feed = found.choice.batch, found.feed or Feed()
-    if (batch, found.variant, feed) == (plan.reference, plan.base, Feed()):
+    batch, feed = found.choice.batch, found.feed or Loader()
+    if (batch, found.variant, feed) == (plan.reference, plan.base, Loader()):
         found.kept_default = True
         return
 
     def ask(side: Side, turn: int) -> Request | None:
         is_choice = side == "joint"
-        at, steps = (batch, _fed_steps(feed)) if is_choice else (plan.reference, _fed_steps(Feed()))
+        at, steps = (batch, _fed_steps(feed)) if is_choice else (plan.reference, _fed_steps(Loader()))
         least_s = session.runner.expected_s(at, steps=steps)
         if least_s > session.left_s:
             return None
@@ -257,13 +258,13 @@ def _compare_with_default(session: WorkloadSession, plan: Plan, found: Findings)
     _keep_the_faster(plan, found)
 
 
-def _fed_steps(feed: Feed) -> int:
+def _fed_steps(feed: Loader) -> int:
     """Steps of a trial fed by a loader, at least: what was prefetched before the clock starts, and as many timed."""
     ahead = max(1, feed.num_workers * feed.prefetch_factor)
     return max(2, ahead) + max(3, ahead)
 
 
-def _keep_the_faster(plan: Plan, found: Findings) -> None:
+def _keep_the_faster(plan: SearchPlan, found: Findings) -> None:
     """The default stands where what was chosen for its speed is not faster beyond doubt."""
     ratio = found.gain.ratio
     is_lost = plan.goal == "throughput" and loses(found.gain, is_sure=True)
@@ -276,7 +277,7 @@ def _keep_the_faster(plan: Plan, found: Findings) -> None:
         )
         found.kept_default = True
         give_up(found, "with your data the default was not beaten")
-        found.variant, found.feed, found.reasons = plan.base, Feed(), {}
+        found.variant, found.feed, found.reasons = plan.base, Loader(), {}
         found.choice = BatchChoice(
             plan.reference, found.choice.fastest, f"micro_batch {plan.reference}: the default was not beaten"
         )

@@ -6,18 +6,18 @@ from gpudoc.errors import GpudocError
 from gpudoc.train.blame import users_traceback
 from gpudoc.tune.trial.messages import End
 from gpudoc.tune.trial.outcome import classify_exception
-from gpudoc.tune.trial.wire import Ended
+from gpudoc.tune.trial.wire import RankEnd
 
 
-def describe_failure(problem: Exception) -> Ended:
+def describe_failure(problem: Exception) -> RankEnd:
     """The end that an exception means, with the user's own traceback when it is the user's error."""
     if isinstance(problem, GpudocError):
         code = int(problem.exit_code)
-        return Ended(end=End.USER_ERROR, detail=problem.message, hint=problem.hint, code=code)
+        return RankEnd(end=End.USER_ERROR, detail=problem.message, hint=problem.hint, code=code)
     end = classify_exception(problem)
     message = f"{type(problem).__name__}: {problem}"
     text = users_traceback(problem) if end is End.USER_ERROR else ""
-    return Ended(end=end, detail=_first_sentence(message)[:500], traceback=text[-8000:])
+    return RankEnd(end=end, detail=_first_sentence(message)[:500], traceback=text[-8000:])
 
 
 def _first_sentence(text: str) -> str:

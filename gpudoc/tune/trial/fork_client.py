@@ -18,7 +18,7 @@ from gpudoc.process.ending import end_family, how_it_ended
 from gpudoc.tune.trial.deadline import Deadline, TimeUpError
 from gpudoc.tune.trial.messages import Trial, Variant
 from gpudoc.tune.trial.sweep import PROCESSES
-from gpudoc.tune.trial.wire import GO_ON, Failed, Ready, Start, Told, command, receive, send
+from gpudoc.tune.trial.wire import GO_ON, Envelope, Failed, Ready, TrialStart, command, receive, send
 
 START_SECONDS = 300.0
 POLL_SECONDS = 0.25
@@ -49,7 +49,7 @@ class ForkServerProcess:
         self._deadline = deadline or Deadline()
         self._is_first = is_first
         self._log = folder / f"server-{'-'.join(variant.environment)}-{next(_NUMBERS)}.log"
-        self._inbox: dict[int | None, deque[Told]] = {}
+        self._inbox: dict[int | None, deque[Envelope]] = {}
         self._environment = {**environment_of(variant), "TMPDIR": str(folder), PROCESSES: str(folder)}
         self._environment["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
         self._process, self._channel = self._start("main")
@@ -101,21 +101,21 @@ class ForkServerProcess:
             f"importing the workload took longer than {START_SECONDS:.0f} s", hint="import less at module level"
         )
 
-    def send(self, order: Start) -> None:
+    def send(self, order: TrialStart) -> None:
         """Ask for a trial's processes."""
         try:
             send(self._channel, order)
         except OSError as problem:
             raise ForkServerDiedError(self.last_words()) from problem
 
-    def receive(self, trial: int | None, timeout_s: float) -> Told | None:
+    def receive(self, trial: int | None, timeout_s: float) -> Envelope | None:
         """The next message about a trial (None: about the fork server), or None after `timeout_s`."""
         inbox = self._inbox.setdefault(trial, deque())
         if inbox:
             return inbox.popleft()
         self._channel.settimeout(timeout_s)
         try:
-            told = receive(self._channel, Told, f"a trial, or the fork server (pid {self._process.pid})")
+            told = receive(self._channel, Envelope, f"a trial, or the fork server (pid {self._process.pid})")
         except TimeoutError:
             return None
         except OSError as problem:

@@ -22,13 +22,13 @@ from gpudoc.process.imports import uncollected
 from gpudoc.process.lifetime import adopt_orphans, die_with_parent
 from gpudoc.tune.trial.wire import (
     GO_ON,
+    Envelope,
     Event,
     Exited,
     Failed,
     Ready,
-    Start,
-    Started,
-    Told,
+    TrialStart,
+    TrialStarted,
     command,
     decode,
     encode,
@@ -72,9 +72,9 @@ def main(handle: int, source: str, parent: int) -> None:
     except Exception as problem:
         # what is left unread would reset the channel before the parent hears of it
         asked = asked or _await_order(channel)
-        send(channel, Told(event=_failure(problem)))
+        send(channel, Envelope(event=_failure(problem)))
         return
-    send(channel, Told(event=Ready(no_fork=no_fork)))
+    send(channel, Envelope(event=Ready(no_fork=no_fork)))
     if no_fork:
         # what was imported may hold a part of the GPU, and trials need all of it: `serve` goes on
         os._exit(0)
@@ -109,7 +109,7 @@ def run_alone(handle: int, source: str, parent: int, order: bytes, rank: int) ->
     """One rank of the trial of `order` in a process that was not forked, which therefore prepares for itself."""
     die_with_parent(parent)
     channel = socket.socket(fileno=handle)
-    start = decode(Start, order, "the fork server")
+    start = decode(TrialStart, order, "the fork server")
     try:
         with uncollected():
             from gpudoc.tune.child.prepare import import_beforehand, prepare
@@ -119,7 +119,7 @@ def run_alone(handle: int, source: str, parent: int, order: bytes, rank: int) ->
     except Exception as problem:
         from gpudoc.tune.trial.failure import describe_failure
 
-        send(channel, Told(trial=start.trial, rank=rank, event=describe_failure(problem)))
+        send(channel, Envelope(trial=start.trial, rank=rank, event=describe_failure(problem)))
         os._exit(1)
     _run_trial(channel, prepared, start, rank)
 
@@ -133,7 +133,7 @@ def _failure(problem: Exception) -> Failed:
     return Failed(message=f"{type(problem).__name__}: {problem}", traceback=text[-8000:])
 
 
-def _run_trial(channel: socket.socket, prepared: Prepared, start: Start, rank: int) -> NoReturn:
+def _run_trial(channel: socket.socket, prepared: Prepared, start: TrialStart, rank: int) -> NoReturn:
     """Be one rank of a trial, and end."""
     from gpudoc.tune.child.inspection import inspect_workload
     from gpudoc.tune.child.plan import run_plan
@@ -146,7 +146,7 @@ def _run_trial(channel: socket.socket, prepared: Prepared, start: Start, rank: i
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
         def emit(event: Event) -> None:
-            send(channel, Told(trial=start.trial, rank=rank, event=event))
+            send(channel, Envelope(trial=start.trial, rank=rank, event=event))
 
         request = start.request
         place = place_of(start.place, rank, request.ranks)
@@ -187,13 +187,13 @@ class ForkServer:
                 if handle in self._children:
                     self._reap(handle)
                 elif handle == self._channel.fileno():
-                    order = receive(self._channel, Start, _PARENT)
+                    order = receive(self._channel, TrialStart, _PARENT)
                     if order is None:
                         self._end_all()
                         return
                     self._start(order)
 
-    def _start(self, order: Start) -> None:
+    def _start(self, order: TrialStart) -> None:
         group = 0
         for rank in range(order.request.ranks):
             pid = self._start_one(order, rank, group)
@@ -202,10 +202,10 @@ class ForkServer:
             _set_group(pid, group)
             handle = os.pidfd_open(pid)
             self._children[handle] = _Child(order.trial, rank, pid, group)
-        started = Started(group=group, how="exec" if self._prepared is None else "fork")
-        send(self._channel, Told(trial=order.trial, event=started))
+        started = TrialStarted(group=group, how="exec" if self._prepared is None else "fork")
+        send(self._channel, Envelope(trial=order.trial, event=started))
 
-    def _start_one(self, order: Start, rank: int, group: int) -> int:
+    def _start_one(self, order: TrialStart, rank: int, group: int) -> int:
         """The pid of one rank of a trial: its own group or its siblings', its own log."""
         if self._prepared is None:
             call = f"run_alone({self._channel.fileno()}, {self._source!r}, {os.getpid()}, {encode(order)!r}, {rank})"
@@ -241,7 +241,7 @@ class ForkServer:
             signal_group(child.group)
             self._kill_strays()
         status = os.waitstatus_to_exitcode(wait_status)
-        send(self._channel, Told(trial=child.trial, rank=child.rank, event=Exited(status=status)))
+        send(self._channel, Envelope(trial=child.trial, rank=child.rank, event=Exited(status=status)))
 
     def _kill_strays(self) -> None:
         """Kill adopted orphans: what a trial started and left in another group comes to this process."""

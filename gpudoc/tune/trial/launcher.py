@@ -29,17 +29,17 @@ from gpudoc.tune.trial.messages import End, How, Point, Request, Trial, Variant
 from gpudoc.tune.trial.outcome import classify_status
 from gpudoc.tune.trial.sweep import clean_up_after_the_dead, sweep_shared_memory
 from gpudoc.tune.trial.wire import (
-    Ended,
+    BatchMeasured,
+    Envelope,
     Exited,
     Fact,
     FirstLosses,
     Inspection,
-    Measured,
-    Place,
-    Stage,
-    Start,
-    Started,
-    Told,
+    RankEnd,
+    RankPlace,
+    TrialStage,
+    TrialStart,
+    TrialStarted,
     Waiting,
 )
 
@@ -79,7 +79,7 @@ class _Progress:
     points: list[Point] = field(default_factory=list)
     stage: str = "start"
     batch: int | None = None
-    ends: dict[int, Ended] = field(default_factory=dict)
+    ends: dict[int, RankEnd] = field(default_factory=dict)
     statuses: dict[int, int] = field(default_factory=dict)
     measured: dict[str, float] = field(default_factory=dict)
     legs: dict[str, tuple[float, ...]] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class _Progress:
     waiting: int = 0
 
 
-class Running:
+class RunningTrial:
     """One trial under way in one or more processes."""
 
     def __init__(self, warm: ForkServerProcess, request: Request, where: Where, id_: int, log: Path) -> None:
@@ -108,7 +108,7 @@ class Running:
 
     def start(self, *, inspect: bool = False, began: float | None = None) -> None:
         """Ask for the trial's processes; its time counts from `began`, when a fork server may have been started."""
-        place = Place(
+        place = RankPlace(
             device=self._where.device,
             limit_bytes=self._where.limit_bytes,
             store=str(self._log.with_suffix(".store")),
@@ -116,7 +116,7 @@ class Running:
             cap=self._where.cap,
             stop_s=self._where.stop_s,
         )
-        order = Start(trial=self._id, request=self._request, place=place, log=str(self._log), inspect=inspect)
+        order = TrialStart(trial=self._id, request=self._request, place=place, log=str(self._log), inspect=inspect)
         self._warm.send(order)
         self._spent_s = 0.0 if began is None else time.monotonic() - began
 
@@ -187,18 +187,18 @@ class Running:
                     self._take(told)
         sweep_shared_memory(self._log.parent, self._started_at)
 
-    def _take(self, told: Told) -> None:
+    def _take(self, told: Envelope) -> None:
         seen = self._seen
         match told.event:
-            case Started(group=group, how=how):
+            case TrialStarted(group=group, how=how):
                 seen.group = group
                 seen.how = how
-            case Stage(stage=stage, batch=batch):
+            case TrialStage(stage=stage, batch=batch):
                 seen.stage, seen.batch = stage, batch or seen.batch
                 if stage in _TIMED_STAGES and self._timing is None:
                     # what others did while it was built says nothing of its steps
                     self._timing = Meter()
-            case Measured(point=point, legs=legs):
+            case BatchMeasured(point=point, legs=legs):
                 self._take_point(point)
                 seen.legs = legs or seen.legs
             case FirstLosses(losses=losses):
@@ -209,7 +209,7 @@ class Running:
                 seen.inspection = _of_the_fullest(seen.inspection, found)
             case Waiting():
                 seen.waiting += 1
-            case Ended() as ended:
+            case RankEnd() as ended:
                 seen.ends[told.rank] = ended
                 if ended.end is not End.FITS and self._request.ranks > 1:
                     signal_group(seen.group)
@@ -256,7 +256,7 @@ class Running:
     def _finish(self, end: tuple[End, str]) -> Trial:
         self.kill()
         seen = self._seen
-        last = next((ended for ended in seen.ends.values() if ended.end is end[0]), Ended(end=end[0]))
+        last = next((ended for ended in seen.ends.values() if ended.end is end[0]), RankEnd(end=end[0]))
         trial = Trial(
             request=self._request,
             end=end[0],
@@ -321,14 +321,14 @@ class Launcher:
         self._has_begun = True
         return self._warm[variant.environment]
 
-    def start(self, request: Request, where: Where, *, inspect: bool = False) -> Running:
+    def start(self, request: Request, where: Where, *, inspect: bool = False) -> RunningTrial:
         """A trial under way; a fork server that died is replaced once."""
         id_ = next(self._ids)
         log = self._folder / f"trial-{id_}.log"
         began = time.monotonic()
         for attempt in (1, 2):
             try:
-                running = Running(self.warm(request.variant), request, where, id_, log)
+                running = RunningTrial(self.warm(request.variant), request, where, id_, log)
                 running.start(inspect=inspect, began=began)
                 return running
             except ForkServerDiedError as problem:

@@ -6,9 +6,9 @@ import json
 from enum import Enum
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
-from gpudoc.profile.model import Allocator, Levers, LoaderTrial, WaitPolicy
+from gpudoc.profile.model import Allocator, Levers, Loader, LoaderTrial, Part, WaitPolicy
 
 if TYPE_CHECKING:
     from gpudoc.process.beside import Beside
@@ -76,10 +76,10 @@ _MEMORY_ENDS = frozenset(
 )
 
 
-class Part(BaseModel):
-    """A frozen record; unknown keys are mistakes."""
+class TrialPart(Part):
+    """A frozen record of a trial; unknown keys are mistakes, and a number may be infinite."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="constants")
+    model_config = ConfigDict(ser_json_inf_nan="constants")
 
 
 # what leads the name of the policy, or of a rung of the ladder, that a plan answers with
@@ -99,16 +99,7 @@ class Variant(Levers):
         return self.allocator, self.wait_policy
 
 
-class Feed(Part):
-    """A real DataLoader to feed the steps with."""
-
-    num_workers: int = Field(default=0, ge=0)
-    prefetch_factor: int = Field(default=2, ge=1)
-    pin_memory: bool = False
-    persistent_workers: bool = False
-
-
-class Request(Part):
+class Request(TrialPart):
     """One trial to run in fresh processes: which batches, with what, for how long. Equal requests are one trial.
 
     Batches (over all ranks) below `accumulate_below` are stepped in several micro batches, as training will.
@@ -117,7 +108,7 @@ class Request(Part):
     kind: Kind
     batches: tuple[int, ...]
     variant: Variant = Variant()
-    feed: Feed | None = None
+    feed: Loader | None = None
     ranks: int = Field(default=1, ge=1)
     accumulation: int = Field(default=1, ge=1)
     accumulate_below: int = Field(default=1, ge=1)
@@ -136,7 +127,7 @@ class Request(Part):
         return max(self.accumulation, 2 if batch * self.ranks < self.accumulate_below else 1)
 
 
-class Point(Part):
+class Point(TrialPart):
     """What one batch size showed: bytes at rest and at the peak, seconds of each step after the first."""
 
     batch: int = Field(ge=1)
@@ -171,7 +162,7 @@ STOLEN_SHARE, THROTTLED_SHARE, HOT_SHARE = 0.02, 0.05, 0.05
 NEIGHBOUR_SHARE = 0.5
 
 
-class Trial(Part):
+class Trial(TrialPart):
     """One finished trial: how its processes were started and ended, what was measured, how long it took, in seconds.
 
     `refused` are settings that somebody's own script did not take, and why; `notes` what those it took may change.
@@ -198,7 +189,7 @@ class Trial(Part):
     how: How = "fork"
     refused: dict[str, str] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    chosen: Feed | None = None
+    chosen: Loader | None = None
     loaders: tuple[LoaderTrial, ...] = ()
 
     @property

@@ -1,6 +1,6 @@
 """What crosses the border between the search and its trials: every message, one encoder and one decoder.
 
-`Start` goes to the fork server; everything that comes back from it and from the trials is a `Told`.
+`TrialStart` goes to the fork server; everything that comes back from it and from the trials is a `Envelope`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.process.arguments import own_python
 from gpudoc.profile.model import Hardware, WorkloadKey
-from gpudoc.tune.trial.messages import End, How, Part, Point, Request
+from gpudoc.tune.trial.messages import End, How, Point, Request, TrialPart
 
 # of one message; a packet of the socket holds twice as much
 _MAX_BYTES = 1 << 16
@@ -31,11 +31,11 @@ class BrokenMessageError(GpudocError):
     """A process sent what is not a message of this version."""
 
 
-class Message(Part):
+class Message(TrialPart):
     """A frozen record that crosses a process border."""
 
 
-class Place(Message):
+class RankPlace(Message):
     """Where one rank of a trial runs: device, memory limit, files shared with the other ranks and the parent.
 
     `cap` is the largest batch to try; `stop_s` are the seconds after which no further steps are begun.
@@ -50,12 +50,12 @@ class Place(Message):
     stop_s: float = float("inf")
 
 
-class Start(Message):
+class TrialStart(Message):
     """Start the processes of one trial, or (`inspect`) of an inspection, writing to the file `log`."""
 
     trial: int
     request: Request
-    place: Place
+    place: RankPlace
     log: str
     inspect: bool = False
 
@@ -76,7 +76,7 @@ class Failed(Message):
     traceback: str = ""
 
 
-class Started(Message):
+class TrialStarted(Message):
     """The processes of a trial run, in the process group `group`."""
 
     kind: Literal["started"] = "started"
@@ -91,7 +91,7 @@ class Exited(Message):
     status: int
 
 
-class Stage(Message):
+class TrialStage(Message):
     """What a trial does from now on, and at which batch."""
 
     kind: Literal["stage"] = "stage"
@@ -99,7 +99,7 @@ class Stage(Message):
     batch: int | None = None
 
 
-class Measured(Message):
+class BatchMeasured(Message):
     """What one batch showed; `legs` are the parts of a scaling measurement, seconds per step block by block."""
 
     kind: Literal["measured"] = "measured"
@@ -122,7 +122,7 @@ class Fact(Message):
     value: float
 
 
-class Beat(Message):
+class LifeSign(Message):
     """A sign of life."""
 
     kind: Literal["beat"] = "beat"
@@ -134,7 +134,7 @@ class Waiting(Message):
     kind: Literal["waiting"] = "waiting"
 
 
-class Ended(Message):
+class RankEnd(Message):
     """How a rank's part ended; `code` is the exit code that the error asks for."""
 
     kind: Literal["ended"] = "ended"
@@ -145,7 +145,7 @@ class Ended(Message):
     code: int = 1
 
 
-class Card(Message):
+class TorchCard(Message):
     """The GPU as torch sees it; `free_bytes` with what this process holds of it, `count` GPUs in all."""
 
     name: str
@@ -182,14 +182,27 @@ class Inspection(Message):
     sizes_differ: bool = False
     matmul_precision: str = ""
     cudnn_benchmark: bool = False
-    card: Card | None = None
+    card: TorchCard | None = None
 
 
-Event = Ready | Failed | Started | Exited | Stage | Measured | FirstLosses | Fact | Beat | Waiting | Ended | Inspection
+Event = (
+    Ready
+    | Failed
+    | TrialStarted
+    | Exited
+    | TrialStage
+    | BatchMeasured
+    | FirstLosses
+    | Fact
+    | LifeSign
+    | Waiting
+    | RankEnd
+    | Inspection
+)
 Emit = Callable[[Event], None]
 
 
-class Told(Message):
+class Envelope(Message):
     """One event of one rank of a trial; of the fork server itself where `trial` is None."""
 
     trial: int | None = None

@@ -5,7 +5,7 @@ from gpudoc.tune.child.inspection import _card, inspect_workload
 from gpudoc.tune.child.probe import Prepared
 from gpudoc.tune.child.samples import collect_samples
 from gpudoc.tune.trial.messages import End
-from gpudoc.tune.trial.wire import Place
+from gpudoc.tune.trial.wire import RankPlace
 from gpudoc.workload.build import load_workload
 from tests.tune.planted import write_workload
 
@@ -15,7 +15,7 @@ def inspected(folder, monkeypatch, **changes):
     workload = load_workload(str(write_workload(folder, **changes)))
     prepared = Prepared(workload=workload, samples=collect_samples(workload), eval_samples=None, num_threads=1)
     told = []
-    inspect_workload(prepared, Place(device="cpu", limit_bytes=None), told.append)
+    inspect_workload(prepared, RankPlace(device="cpu", limit_bytes=None), told.append)
     return told
 
 

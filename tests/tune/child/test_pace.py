@@ -3,8 +3,8 @@ import torch
 
 from gpudoc.train.ranks.protocol import Alone
 from gpudoc.tune.child import pace
-from gpudoc.tune.child.pace import Pace, steps_per_block
-from gpudoc.tune.trial.wire import Beat
+from gpudoc.tune.child.pace import StepPace, steps_per_block
+from gpudoc.tune.trial.wire import LifeSign
 
 
 class Trainee:
@@ -25,7 +25,7 @@ def test_a_block_waits_for_the_device_once_and_tells_seconds_per_step(monkeypatc
         trainee.calls.append("step")
         now[0] += 0.5
 
-    one = Pace(trainee=trainee, ranks=Alone(), emit=lambda event: None)
+    one = StepPace(trainee=trainee, ranks=Alone(), emit=lambda event: None)
     assert one.time(step, 4) == 0.5
     assert trainee.calls == ["step"] * 4 + ["drain"]
 
@@ -37,8 +37,8 @@ def test_long_blocks_tell_that_they_live(monkeypatch):
     def step():
         now[0] += 0.6
 
-    Pace(trainee=trainee, ranks=Alone(), emit=told.append).run(step, 4)
-    assert told == [Beat()] * 2
+    StepPace(trainee=trainee, ranks=Alone(), emit=told.append).run(step, 4)
+    assert told == [LifeSign()] * 2
 
 
 @pytest.mark.parametrize(("kind", "first"), [("cpu", 2), ("cuda", 4)])

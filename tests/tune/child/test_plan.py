@@ -7,7 +7,7 @@ from gpudoc.tune.child.plan import run_plan
 from gpudoc.tune.child.probe import Prepared
 from gpudoc.tune.child.samples import collect_samples
 from gpudoc.tune.trial.messages import Request
-from gpudoc.tune.trial.wire import Ended, Fact, Place, Stage
+from gpudoc.tune.trial.wire import Fact, RankEnd, RankPlace, TrialStage
 from gpudoc.units import GIB, MIB
 from gpudoc.workload.build import load_workload
 from tests.tune.planted import write_workload
@@ -23,7 +23,7 @@ def planned(tmp_path, monkeypatch):
         extra = {"limit_bytes": float(limit_bytes), **(extra or {})}
         request = Request(kind="plan", batches=(batch,), extra=extra)
         told = []
-        run_plan(prepared, request, Place(device="cpu", limit_bytes=None), told.append)
+        run_plan(prepared, request, RankPlace(device="cpu", limit_bytes=None), told.append)
         return told
 
     return plan
@@ -32,8 +32,8 @@ def planned(tmp_path, monkeypatch):
 def test_a_plan_tells_the_memory_at_the_largest_batch_that_the_limit_allows(planned):
     limit = read_process_memory().data_bytes + 256 * MIB
     first, *facts, ended = planned(limit, net={"depth": 2})
-    assert first == Stage(stage="plan")
-    assert ended == Ended()
+    assert first == TrialStage(stage="plan")
+    assert ended == RankEnd()
     line = {fact.name: fact.value for fact in facts if isinstance(fact, Fact)}
     assert line["peak_bytes"] <= limit < line["peak_bytes"] + 2 * line["bytes_per_sample"]
     # two blocks keep 1024 x 256 numbers of 4 bytes per sample
@@ -55,7 +55,7 @@ def test_what_steps_took_already_lets_the_first_probe_be_larger_and_never_smalle
 
 def test_what_cannot_be_traced_ends_well_and_says_in_one_line_why(planned):
     first, ended = planned(GIB, fault="dynamic")
-    assert first == Stage(stage="plan")
+    assert first == TrialStage(stage="plan")
     assert "size depends on the data" in ended.detail
     assert "\n" not in ended.detail
 
@@ -66,7 +66,7 @@ def test_asked_for_a_policy_it_names_the_cheapest_with_which_the_batch_fits(plan
 
     def ask(limit_bytes):
         told = planned(limit_bytes, batch=16, extra={"policy": 1.0}, net=net)
-        assert told[-1] == Ended()
+        assert told[-1] == RankEnd()
         return {fact.name: fact.value for fact in told if isinstance(fact, Fact)}
 
     roomy = read_process_memory().data_bytes + 2 * GIB
@@ -81,7 +81,7 @@ def test_asked_for_the_most_it_names_the_cheapest_with_which_as_many_fit_as_with
 
     def ask(cap, **extra):
         told = planned(limit_bytes, batch=cap, extra={"policy": 1.0, **extra}, net=net)
-        assert told[-1] == Ended()
+        assert told[-1] == RankEnd()
         return {fact.name: fact.value for fact in told if isinstance(fact, Fact)}
 
     # a data set of 16 samples is reached without whole blocks, one of 8 without any policy

@@ -4,14 +4,15 @@ import pytest
 import torch
 
 from gpudoc.process.memory import read_process_memory
+from gpudoc.profile.model import Loader
 from gpudoc.train.ranks.protocol import Alone
 from gpudoc.tune.child import probe
 from gpudoc.tune.child.probe import Prepared, Probe
 from gpudoc.tune.child.samples import collect_samples, endless
 from gpudoc.tune.child.training import Trainee
 from gpudoc.tune.model.losses import LEAST_STEPS
-from gpudoc.tune.trial.messages import Feed, Request
-from gpudoc.tune.trial.wire import Fact, FirstLosses, Measured, Place, Stage
+from gpudoc.tune.trial.messages import Request
+from gpudoc.tune.trial.wire import BatchMeasured, Fact, FirstLosses, RankPlace, TrialStage
 from gpudoc.units import GIB, MIB
 from gpudoc.workload.build import load_workload
 from tests.tune.planted import write_workload
@@ -30,18 +31,18 @@ def events(tmp_path, monkeypatch):
             told.append(event)
             seen(event)
 
-        Probe(prepared, request, Place(device="cpu", limit_bytes=64 * GIB, **place), emit).run()
+        Probe(prepared, request, RankPlace(device="cpu", limit_bytes=64 * GIB, **place), emit).run()
         return told
 
     return run
 
 
 def stages(told):
-    return [event.stage for event in told if isinstance(event, Stage)]
+    return [event.stage for event in told if isinstance(event, TrialStage)]
 
 
 def batches(told):
-    return [event.point.batch for event in told if isinstance(event, Measured)]
+    return [event.point.batch for event in told if isinstance(event, BatchMeasured)]
 
 
 def test_calibration_goes_up_to_the_cap_and_tells_each_point(events):
@@ -71,7 +72,7 @@ def test_small_steps_of_a_workload_are_compared_in_a_trial_of_their_own(tmp_path
     workload, told = load_workload(str(write_workload(tmp_path, fault=fault))), []
     prepared = Prepared(workload=workload, samples=collect_samples(workload), eval_samples=None, num_threads=1)
     request = Request(kind="alike", batches=(2,), steps=25)
-    Probe(prepared, request, Place(device="cpu", limit_bytes=64 * GIB), told.append).run()
+    Probe(prepared, request, RankPlace(device="cpu", limit_bytes=64 * GIB), told.append).run()
     assert (stages(told), facts_of(told)) == (["build", "alike"], {"alike": alike})
 
 
@@ -110,7 +111,7 @@ def test_a_fit_meets_the_other_batches_between_its_steps_and_all_of_them_beside_
     held, before = {}, read_process_memory().data_bytes
 
     def seen(event):
-        if isinstance(event, Stage):
+        if isinstance(event, TrialStage):
             held[event.stage] = read_process_memory().data_bytes
 
     events(Request(kind="steady", batches=(100,), steps=1), seen=seen)
@@ -131,8 +132,8 @@ def test_steps_that_read_the_data_set_have_what_the_kept_samples_take_besides(tm
     given = []
     monkeypatch.setattr(probe.limits, "enforce", lambda limit_bytes, device: given.append(limit_bytes - 64 * GIB))
     monkeypatch.setattr(probe.signal, "pthread_sigmask", lambda how, signals: None)
-    for request in (Request(kind="joint", batches=(8,), feed=Feed()), Request(kind="fit", batches=(8,))):
-        probe.run_probe(prepared, request, Place(device="cpu", limit_bytes=64 * GIB), lambda event: None)
+    for request in (Request(kind="joint", batches=(8,), feed=Loader()), Request(kind="fit", batches=(8,))):
+        probe.run_probe(prepared, request, RankPlace(device="cpu", limit_bytes=64 * GIB), lambda event: None)
     assert given == [prepared.kept_bytes, 0]
     assert given[0] > 0
 
@@ -155,10 +156,10 @@ def test_stacks_that_a_fork_left_behind_are_held_since_training_has_them(tmp_pat
         assert prepared.left_bytes == left * stack
 
         def seen(event, left=left):
-            if isinstance(event, Stage) and event.stage == "build":
+            if isinstance(event, TrialStage) and event.stage == "build":
                 held[left] = read_process_memory().data_bytes
 
-        probe.run_probe(prepared, Request(kind="fit", batches=(8,)), Place(device="cpu", limit_bytes=None), seen)
+        probe.run_probe(prepared, Request(kind="fit", batches=(8,)), RankPlace(device="cpu", limit_bytes=None), seen)
     assert held[40] - held[0] > 30 * stack
 
 
@@ -195,7 +196,7 @@ class Probationer(Alone):
     ("request_", "before"),
     [
         (Request(kind="speed", batches=(4,), seconds_per_batch=0.01), 0),
-        (Request(kind="joint", batches=(4,), feed=Feed(), seconds_per_batch=0.01), 0),
+        (Request(kind="joint", batches=(4,), feed=Loader(), seconds_per_batch=0.01), 0),
         (Request(kind="fit", batches=(4,), steps=3), 1),
         (Request(kind="steady", batches=(4,), steps=1), 1),
     ],
@@ -234,13 +235,13 @@ def test_short_steps_on_a_gpu_are_timed_in_blocks_from_pinned_batches(tmp_path, 
     # as of steps that are short, however busy this machine is
     monkeypatch.setattr(probe, "steps_per_block", lambda step_s: 20)
     request = Request(kind="speed", batches=(4,), seconds_per_batch=0.5)
-    Probe(prepared, request, Place(device="cuda:0", limit_bytes=None), lambda event: None).run()
+    Probe(prepared, request, RankPlace(device="cuda:0", limit_bytes=None), lambda event: None).run()
     assert kinds == {("cpu", True)}
     assert len(steps) > 2 * len(waits)
 
 
 def test_steps_fed_by_a_real_loader(events):
-    told = events(Request(kind="joint", batches=(8,), feed=Feed(), seconds_per_batch=0.05))
+    told = events(Request(kind="joint", batches=(8,), feed=Loader(), seconds_per_batch=0.05))
     assert batches(told) == [8]
     assert len(told[-1].point.step_s) >= 3
 

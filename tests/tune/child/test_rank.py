@@ -10,12 +10,13 @@ import pytest
 import yaml
 
 from gpudoc.errors import GpudocError
+from gpudoc.profile.model import Loader
 from gpudoc.train.ranks.distributed import AbandonedError, PeerLostError, talking
 from gpudoc.train.ranks.pulse import VOTE, Pulse
 from gpudoc.tune.child.rank import num_threads, own_failure, place_of
 from gpudoc.tune.trial.launcher import Launcher, Where
-from gpudoc.tune.trial.messages import End, Feed, Request
-from gpudoc.tune.trial.wire import Place
+from gpudoc.tune.trial.messages import End, Request
+from gpudoc.tune.trial.wire import RankPlace
 from gpudoc.units import GIB, MIB
 from tests.tune.planted import write_workload
 
@@ -40,7 +41,7 @@ def launcher(tmp_path_factory):
 
 
 def test_each_rank_has_its_gpu_and_all_share_the_cpu():
-    place = Place(device="cuda:0", limit_bytes=None)
+    place = RankPlace(device="cuda:0", limit_bytes=None)
     assert [place_of(place, rank, 3).device for rank in range(3)] == ["cuda:0", "cuda:1", "cuda:2"]
     assert place_of(place.model_copy(update={"device": "cuda:2"}), 0, 1).device == "cuda:2"
     assert place_of(place.model_copy(update={"device": "cpu"}), 1, 2).device == "cpu"
@@ -87,7 +88,7 @@ def test_the_rank_that_failed_names_the_end_and_the_others_are_killed(launcher):
         Request(kind="calibrate", batches=(64,), ranks=2),
         pytest.param(Request(kind="steady", batches=(24,), ranks=2, steps=6), marks=pytest.mark.slow),
         Request(kind="speed", batches=(4, 8), ranks=2, seconds_per_batch=0.2),
-        Request(kind="joint", batches=(8,), ranks=2, feed=Feed(num_workers=1), seconds_per_batch=0.2),
+        Request(kind="joint", batches=(8,), ranks=2, feed=Loader(num_workers=1), seconds_per_batch=0.2),
     ],
     ids=lambda request: request.kind,
 )

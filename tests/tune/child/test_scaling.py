@@ -1,12 +1,13 @@
 import pytest
 import torch
 
+from gpudoc.profile.model import Loader
 from gpudoc.train.ranks.protocol import Alone
 from gpudoc.tune.child.samples import collect_samples
-from gpudoc.tune.child.scaling import Stand, measure_legs
+from gpudoc.tune.child.scaling import RankStand, measure_legs
 from gpudoc.tune.child.training import Trainee
 from gpudoc.tune.trial.launcher import Launcher, Where
-from gpudoc.tune.trial.messages import Feed, Request, Variant
+from gpudoc.tune.trial.messages import Request, Variant
 from gpudoc.units import GIB
 from gpudoc.workload.build import load_workload
 from tests.tune.planted import write_workload
@@ -19,7 +20,7 @@ def legs(tmp_path, monkeypatch):
     def measure(is_over=lambda: False, **changes):
         workload = load_workload(str(write_workload(tmp_path, **changes.pop("plant", {}))))
         request = Request(kind="scaling", batches=(8,), seconds_per_batch=0.2, **changes)
-        stand = Stand(
+        stand = RankStand(
             workload=workload,
             samples=collect_samples(workload),
             trainee=Trainee(workload, Variant(), torch.device("cpu")),
@@ -47,7 +48,7 @@ def test_the_wait_for_data_is_in_the_loaded_leg_alone(legs):
 
 
 def test_what_workers_had_ready_is_not_counted_as_speed(legs):
-    found = legs(plant={"data": {"sleep": 0.004}}, feed=Feed(num_workers=1, prefetch_factor=8))
+    found = legs(plant={"data": {"sleep": 0.004}}, feed=Loader(num_workers=1, prefetch_factor=8))
     assert sum(found["loaded"]) / len(found["loaded"]) > 0.8 * 8 * 0.004
 
 

@@ -12,8 +12,16 @@ import pytest
 import torch
 
 from gpudoc.process.arguments import own_python
-from gpudoc.tune.loader.child import Bench, TimedBatches, TimedCollate, TimedDataset, answer, describe, private_bytes
-from gpudoc.tune.loader.messages import Answer, AskCosts, Open, Opened, Question
+from gpudoc.tune.loader.child import (
+    LoaderBench,
+    TimedBatches,
+    TimedCollate,
+    TimedDataset,
+    answer,
+    describe,
+    private_bytes,
+)
+from gpudoc.tune.loader.messages import AskCosts, LoaderAnswer, LoaderQuestion, Open, Opened
 from gpudoc.tune.model.loader import LoaderSetting
 from gpudoc.tune.trial.messages import Variant
 from gpudoc.tune.trial.wire import decode, encode
@@ -55,7 +63,7 @@ def net_of(bench):
 
 
 def test_a_sleep_in_the_data_set_is_waiting_and_not_cpu(order):
-    costs = Bench(order).costs(0.5)
+    costs = LoaderBench(order).costs(0.5)
     mean = costs.mean_batch_s
     assert mean >= 4 * 0.004
     assert costs.worker_cpu_s < mean / 2
@@ -63,7 +71,7 @@ def test_a_sleep_in_the_data_set_is_waiting_and_not_cpu(order):
 
 
 def test_a_run_trains_on_every_sample_once_before_any_comes_again(order):
-    bench = Bench(order)
+    bench = LoaderBench(order)
     answered = bench.run(LoaderSetting(num_workers=0), 5, 1.0)
     assert answered.steps == 5
     seen = [value for batch in net_of(bench).batches for value in batch]
@@ -73,7 +81,7 @@ def test_a_run_trains_on_every_sample_once_before_any_comes_again(order):
 
 def test_a_step_changes_the_weights_in_every_precision(order):
     for precision in ("fp32", "bf16"):
-        bench = Bench(order.model_copy(update={"variant": Variant(precision=precision)}))
+        bench = LoaderBench(order.model_copy(update={"variant": Variant(precision=precision)}))
         (*_, model) = net_of(bench).made
         before = model.line.weight.detach().clone()
         bench.run(LoaderSetting(num_workers=0), 0.01, 0.02)
@@ -81,7 +89,7 @@ def test_a_step_changes_the_weights_in_every_precision(order):
 
 
 def test_workers_deliver_the_same_batches(order):
-    bench = Bench(order)
+    bench = LoaderBench(order)
     answered = bench.run(LoaderSetting(num_workers=2), 5, 1.0)
     seen = [value for batch in net_of(bench).batches for value in batch]
     assert answered.steps == 5
@@ -114,7 +122,7 @@ def test_a_failure_is_data_with_its_traceback():
         def costs(self, seconds):
             raise RuntimeError("first line\nOriginal Traceback\nKeyError: 'label'")
 
-    told = answer(Broken(), Question(asks=AskCosts(seconds=1))).says
+    told = answer(Broken(), LoaderQuestion(asks=AskCosts(seconds=1))).says
     assert told.failure == "RuntimeError: KeyError: 'label'"
     assert "Original Traceback" in told.traceback
     assert describe(MemoryError()).failure.startswith("MemoryError")
@@ -145,7 +153,7 @@ def test_the_users_prints_do_not_disturb_the_answers(tmp_path):
     )
     workload = load_workload(str(tmp_path / "c.yaml"))
     order = Open(loaded=load_config(str(tmp_path / "c.yaml")), batch_size=4, device="cpu")
-    asked = [order, Question(asks=AskCosts(seconds=0.05))]
+    asked = [order, LoaderQuestion(asks=AskCosts(seconds=0.05))]
     done = subprocess.run(
         own_python(f"from gpudoc.tune.loader.child import main; sys.exit(main(sys.stdin, {os.getpid()}))"),
         input=b"".join(encode(message) + b"\n" for message in asked),
@@ -153,7 +161,7 @@ def test_the_users_prints_do_not_disturb_the_answers(tmp_path):
         timeout=120,
         cwd=Path(__file__).parents[3],
     )
-    opened, costs = (decode(Answer, line, "the child").says for line in done.stdout.splitlines())
+    opened, costs = (decode(LoaderAnswer, line, "the child").says for line in done.stdout.splitlines())
     assert opened == Opened(num_samples=workload.num_samples, batch_size=4)
     assert costs.costs.batch_bytes == 4 * 3 * 4
     assert b"imported loudly" in done.stderr

@@ -2,7 +2,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudoc.tune.loader.messages import Answer, AskCosts, AskRun, Costs, Failure, Open, Opened, Question, Ran, Run
+from gpudoc.tune.loader.messages import (
+    AskCosts,
+    AskRun,
+    Costs,
+    Failure,
+    LoaderAnswer,
+    LoaderQuestion,
+    LoaderRun,
+    Open,
+    Opened,
+    Ran,
+)
 from gpudoc.tune.model.loader import LoaderCosts, LoaderSetting
 from gpudoc.tune.trial.messages import Variant
 from gpudoc.tune.trial.wire import BrokenMessageError, decode, encode
@@ -19,7 +30,7 @@ costs = st.builds(
     step_s=seconds,
     step_cpu_s=seconds,
 )
-runs = st.builds(Run, step_s=seconds, steps=counts, wait_share=seconds, start_s=seconds, restart_s=seconds)
+runs = st.builds(LoaderRun, step_s=seconds, steps=counts, wait_share=seconds, start_s=seconds, restart_s=seconds)
 
 
 @given(
@@ -29,7 +40,7 @@ runs = st.builds(Run, step_s=seconds, steps=counts, wait_share=seconds, start_s=
     )
 )
 def test_every_question_comes_back_as_it_was(asks):
-    assert decode(Question, encode(Question(asks=asks)), "gpudoc tune").asks == asks
+    assert decode(LoaderQuestion, encode(LoaderQuestion(asks=asks)), "gpudoc tune").asks == asks
 
 
 @given(
@@ -41,9 +52,9 @@ def test_every_question_comes_back_as_it_was(asks):
     )
 )
 def test_every_answer_comes_back_as_it_was_on_one_line(says):
-    line = encode(Answer(says=says))
+    line = encode(LoaderAnswer(says=says))
     assert b"\n" not in line
-    assert decode(Answer, line, "the child").says == says
+    assert decode(LoaderAnswer, line, "the child").says == says
 
 
 @pytest.mark.parametrize("name", BUILTIN)
@@ -65,4 +76,4 @@ def test_the_workload_comes_back_as_it_was(name):
 )
 def test_an_answer_of_another_version_is_named(line, why):
     with pytest.raises(BrokenMessageError, match=why):
-        decode(Answer, line, "the child")
+        decode(LoaderAnswer, line, "the child")

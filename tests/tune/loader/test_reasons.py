@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 
-from gpudoc.tune.loader.reasons import Outcome, name, prediction, sentences
+from gpudoc.tune.loader.reasons import LoaderOutcome, name, prediction, sentences
 from gpudoc.tune.model.loader import LoaderBounds, LoaderSetting
 from tests.tune.model.test_loader import costs
 
 BOUNDS = LoaderBounds(cpus=4)
 
 
-def outcome(**changes) -> Outcome:
-    plain = Outcome(
+def outcome(**changes) -> LoaderOutcome:
+    plain = LoaderOutcome(
         chosen=LoaderSetting(num_workers=4),
         missing_factor=None,
         limit=None,

@@ -10,7 +10,7 @@ import pytest
 
 from gpudoc.errors import GpudocError
 from gpudoc.progress import SILENT
-from gpudoc.tune.loader.messages import Open, Run
+from gpudoc.tune.loader.messages import LoaderRun, Open
 from gpudoc.tune.loader.search import MOST_SETTINGS, Search, search_loader, tune_loader
 from gpudoc.tune.loader.session import MeasurementError
 from gpudoc.tune.model.loader import (
@@ -45,7 +45,7 @@ class Modelled:
         period = self.period(setting) * (1 + self.draw.uniform(0, self.noise))
         if self.draw.random() < self.bursts:
             period *= 1.36
-        return Run(step_s=period, steps=50, wait_share=0.1, start_s=0.3 + period, restart_s=0.01 + period)
+        return LoaderRun(step_s=period, steps=50, wait_share=0.1, start_s=0.3 + period, restart_s=0.01 + period)
 
 
 def search(machine, *, guessed=None, bounds=None, per_epoch=1000, pin_memory=False, started=None):

@@ -1,11 +1,11 @@
 import pytest
 
 from gpudoc.tune.model.gain import gain_between
-from gpudoc.tune.model.scaling import Span
+from gpudoc.tune.model.scaling import SpeedSpan
 from gpudoc.tune.model.verdict import judge
 
-BEFORE = Span(100.0, 95.0, 105.0)
-FASTER, NEAR, SLOWER = Span(150.0, 140.0, 160.0), Span(103.0, 90.0, 110.0), Span(50.0, 45.0, 55.0)
+BEFORE = SpeedSpan(100.0, 95.0, 105.0)
+FASTER, NEAR, SLOWER = SpeedSpan(150.0, 140.0, 160.0), SpeedSpan(103.0, 90.0, 110.0), SpeedSpan(50.0, 45.0, 55.0)
 TRIED = ((6, "lever"), (0, "batch"), (1, "loader setting"))
 
 

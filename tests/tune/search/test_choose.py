@@ -1,4 +1,4 @@
-from gpudoc.profile.model import VariantTrial
+from gpudoc.profile.model import Loader, VariantTrial
 from gpudoc.tune.findings import AUTO_CEILING
 from gpudoc.tune.model.memory import MemoryLine
 from gpudoc.tune.search.choose import (
@@ -10,7 +10,7 @@ from gpudoc.tune.search.choose import (
     speedup,
 )
 from gpudoc.tune.search.largest import Largest
-from gpudoc.tune.trial.messages import End, Feed, Point, Request, Trial, Variant
+from gpudoc.tune.trial.messages import End, Point, Request, Trial, Variant
 
 PLAIN = Variant()
 
@@ -89,7 +89,7 @@ def test_each_lever_that_was_tried_and_each_reason_is_one_sentence():
 
 
 def test_speedup_is_of_medians_and_absent_without_both():
-    chosen = Trial(request=Request(kind="joint", batches=(8,), feed=Feed()), end=End.FITS, points=tuple(at((8, 300))))
+    chosen = Trial(request=Request(kind="joint", batches=(8,), feed=Loader()), end=End.FITS, points=tuple(at((8, 300))))
     assert round(speedup([timed(100), timed(200)], [chosen]), 3) == 2.0
     assert speedup([timed(1, end=End.OOM_HOST)], [chosen]) is None
 

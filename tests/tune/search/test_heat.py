@@ -11,8 +11,8 @@ from gpudoc.facts.gpu_counters import GpuCounters
 from gpudoc.facts.model import NOT_READ, Absent
 from gpudoc.tune.model.noise import noise_of
 from gpudoc.tune.search import heat
-from gpudoc.tune.search.again import Again
 from gpudoc.tune.search.heat import readers_of, watched
+from gpudoc.tune.search.repetition import Repetition
 from gpudoc.tune.trial.messages import End, Point, Request, Trial
 from tests.machines.built import gpu, machine
 
@@ -73,7 +73,7 @@ def test_the_hottest_of_several_gpus_counts():
 
 def test_a_trial_in_the_heat_is_measured_again_and_said_to_be_in_doubt():
     said, card = [], Card(("sw_thermal",))
-    best = Again([card.read]).least_disturbed(card.run, budget_s=600.0, say=said.append)
+    best = Repetition([card.read]).least_disturbed(card.run, budget_s=600.0, say=said.append)
     assert best.is_disturbed
     assert said == ["  heat cut the GPU's clocks in up to 100% of its working time: measured again"] * 2
     assert "heat cut the GPU's clocks" in str(noise_of([best]))

@@ -16,15 +16,15 @@ from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.facts.host import cpus_usable
 from gpudoc.profile import store
 from gpudoc.profile.model import Hardware, Loader, Made, Profile, WorkloadKey
-from gpudoc.profile.model import Settings as ProfileSettings
+from gpudoc.profile.model import ScalingSettings as ProfileSettings
 from gpudoc.render.tune import as_text
 from gpudoc.tune.search import scaling
 from gpudoc.tune.search.journal import Journal
 from gpudoc.tune.search.runner import WorkloadRunner
 from gpudoc.tune.search.scaling import (
     ScalingResult,
+    ScalingSettings,
     ScalingStage,
-    Settings,
     counts_up_to,
     limited_for,
     most_ranks,
@@ -32,7 +32,7 @@ from gpudoc.tune.search.scaling import (
 )
 from gpudoc.tune.search.session import Session
 from gpudoc.tune.trial.launcher import Where
-from gpudoc.tune.trial.messages import End, Feed, Trial
+from gpudoc.tune.trial.messages import End, Trial
 from gpudoc.tune.trial.wire import Inspection
 from gpudoc.workload.config import Train, load_config
 from tests.tune.planted import write_workload
@@ -89,7 +89,7 @@ def session(machine, device="cpu", journal=None, budget_s=100.0):
 
 def measured(machine, counts=(1, 2, 4), **changes):
     asked = session(machine, **changes)
-    stage = ScalingStage(asked, Settings(batch=16), counts, TOLD, budget_s=asked.budget_s)
+    stage = ScalingStage(asked, ScalingSettings(batch=16), counts, TOLD, budget_s=asked.budget_s)
     stage.run()
     return stage.result("cfg.yaml")
 
@@ -150,7 +150,7 @@ def test_the_time_of_a_trial_follows_from_the_whole_budget_and_the_number_of_tri
 
 
 def test_an_interrupt_leaves_what_was_measured():
-    stage = ScalingStage(session(Machine(interrupt_at=5)), Settings(batch=16), (1, 2, 4), TOLD, budget_s=100.0)
+    stage = ScalingStage(session(Machine(interrupt_at=5)), ScalingSettings(batch=16), (1, 2, 4), TOLD, budget_s=100.0)
     with pytest.raises(KeyboardInterrupt):
         stage.run()
     result = ScalingResult(
@@ -228,7 +228,7 @@ def test_the_settings_are_those_of_a_profile_that_fits(tmp_path, monkeypatch):
         store.save(profile, store.folder_to_write() / store.file_name(profile))
         found = settings()
         assert (found.batch, found.variant.precision, found.feed, found.tuned) == (
-            batch, "bf16", Feed(num_workers=2), True,
+            batch, "bf16", Loader(num_workers=2), True,
         )  # fmt: skip
     assert settings(cap=40).batch == 40
 

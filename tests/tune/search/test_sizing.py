@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from gpudoc.errors import GpudocError
-from gpudoc.tune.findings import Findings, Plan
+from gpudoc.tune.findings import Findings, SearchPlan
 from gpudoc.tune.model.memory import MemoryLine
 from gpudoc.tune.search import sizing
 from gpudoc.tune.search.journal import Journal
@@ -28,7 +28,7 @@ def search(machine, goal="throughput", useful=256, **abilities):
         budget_s=1e6,
     )
     able = {"can_recompute": True, "precision": "auto", **abilities}
-    plan = Plan(
+    plan = SearchPlan(
         parts=frozenset({"batch", "speed"}),
         goal=goal,
         reference=8,

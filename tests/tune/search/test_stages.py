@@ -4,6 +4,7 @@ import signal
 import pytest
 
 from gpudoc.errors import GpudocError
+from gpudoc.profile.model import Loader
 from gpudoc.tune.search import stages
 from gpudoc.tune.search.journal import Header, Journal, open_journal
 from gpudoc.tune.search.runner import WorkloadRunner
@@ -11,7 +12,7 @@ from gpudoc.tune.search.session import Session
 from gpudoc.tune.search.stages import Findings, Plan, run_stages
 from gpudoc.tune.search.variants import Abilities
 from gpudoc.tune.trial.launcher import Where
-from gpudoc.tune.trial.messages import End, Feed, Point, Trial, Variant
+from gpudoc.tune.trial.messages import End, Point, Trial, Variant
 from tests.tune import formula
 
 SPEED = {"fp32": 1.0, "bf16": 2.0}
@@ -83,7 +84,7 @@ def test_the_default_is_tried_first_and_beaten():
     machine = Machine()
     found = found_by(machine)
     first = machine.asked[0]
-    assert (first.kind, first.batches, first.variant, first.feed) == ("default", (32,), Variant(), Feed())
+    assert (first.kind, first.batches, first.variant, first.feed) == ("default", (32,), Variant(), Loader())
     assert found.variant.precision == "bf16"
     assert found.choice.batch in (256, 32, 64, 128)
     assert found.speedup > 2
@@ -107,7 +108,7 @@ def test_speed_is_not_compared_where_only_the_largest_batch_is_asked_for(monkeyp
 def test_a_choice_that_loses_to_the_default_gives_way_to_it():
     found = found_by(Machine(slow_joint=True))
     assert found.kept_default
-    assert (found.choice.batch, found.variant, found.feed, found.speedup) == (32, Variant(), Feed(), 1.0)
+    assert (found.choice.batch, found.variant, found.feed, found.speedup) == (32, Variant(), Loader(), 1.0)
     assert any("default stands" in note for note in found.notes)
 
 
@@ -139,7 +140,7 @@ def test_the_loader_is_tuned_at_the_chosen_batch_and_used_in_the_comparison():
     machine = Machine()
 
     def loader(session, plan, found):
-        found.feed = Feed(num_workers=3)
+        found.feed = Loader(num_workers=3)
 
     found_by(machine, parts=("speed", "loader"), loader=loader)
     assert {r.feed.num_workers for r in machine.asked if r.kind == "joint"} == {3}

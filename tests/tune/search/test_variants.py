@@ -6,7 +6,7 @@ from gpudoc.profile.model import Hardware, Levers, WorkloadKey
 from gpudoc.tune.model.losses import BOUNDS
 from gpudoc.tune.search.variants import LEVERS, Abilities, abilities_of, ways_out
 from gpudoc.tune.trial.messages import Variant
-from gpudoc.tune.trial.wire import Card, Inspection
+from gpudoc.tune.trial.wire import Inspection, TorchCard
 from gpudoc.workload.config import Train
 
 FREE = frozenset({"matmul_precision", "cudnn_benchmark"})
@@ -132,7 +132,7 @@ def test_what_an_inspection_found_and_the_config_allows_becomes_abilities():
         has_images=True,
         has_bf16=True,
         matmul_precision="high",
-        card=Card(name="a card", capability=(8, 6), free_bytes=1, count=1),
+        card=TorchCard(name="a card", capability=(8, 6), free_bytes=1, count=1),
     )
     train = Train(precision="bf16", activation_checkpointing="off", deterministic=True)
     found = abilities_of(told, train, device="cuda:0", budget_s=9.0, ranks=2, can_compile=False)

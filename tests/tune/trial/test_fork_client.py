@@ -9,7 +9,7 @@ from gpudoc.process.openmp import OpenMp
 from gpudoc.tune.trial import fork_client
 from gpudoc.tune.trial.fork_client import ForkServerDiedError, ForkServerProcess, trial_error, users_traceback
 from gpudoc.tune.trial.messages import End, Request, Trial, Variant
-from gpudoc.tune.trial.wire import BrokenMessageError, Place, Start
+from gpudoc.tune.trial.wire import BrokenMessageError, RankPlace, TrialStart
 from tests.tune.planted import write_workload
 
 
@@ -40,8 +40,8 @@ def test_a_warm_process_says_what_it_has_read_and_ends_when_closed(tmp_path, mon
     warm.close()
     with pytest.raises(psutil.NoSuchProcess):
         process.status()
-    order = Start(
-        trial=1, request=Request(kind="fit", batches=(1,)), place=Place(device="cpu", limit_bytes=None), log="log"
+    order = TrialStart(
+        trial=1, request=Request(kind="fit", batches=(1,)), place=RankPlace(device="cpu", limit_bytes=None), log="log"
     )
     with pytest.raises(ForkServerDiedError):
         warm.send(order)

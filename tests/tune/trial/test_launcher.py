@@ -9,12 +9,13 @@ import pytest
 
 from gpudoc.errors import GpudocError
 from gpudoc.process.beside import Beside
+from gpudoc.profile.model import Loader
 from gpudoc.tune.trial import launcher as launcher_file
 from gpudoc.tune.trial.deadline import Deadline, TimeUpError
 from gpudoc.tune.trial.fork_client import ForkServerDiedError, trial_error
-from gpudoc.tune.trial.launcher import Launcher, Running, Where
-from gpudoc.tune.trial.messages import End, Feed, Request, Variant
-from gpudoc.tune.trial.wire import Stage, Told
+from gpudoc.tune.trial.launcher import Launcher, RunningTrial, Where
+from gpudoc.tune.trial.messages import End, Request, Variant
+from gpudoc.tune.trial.wire import Envelope, TrialStage
 from gpudoc.units import GIB, MIB
 from tests.tune.planted import write_workload
 
@@ -100,9 +101,9 @@ def test_what_others_did_counts_from_the_first_timed_step(monkeypatch, tmp_path)
             return Beside(other_cpus=self.others, other_share=0.5, share=1.0, stolen_share=None)
 
     monkeypatch.setattr(launcher_file, "Meter", Planted)
-    running = Running(None, Request(kind="variant", batches=(8,)), CPU, 1, tmp_path / "log")
+    running = RunningTrial(None, Request(kind="variant", batches=(8,)), CPU, 1, tmp_path / "log")
     for stage in ("build", "first steps", "speed", "speed"):
-        running._take(Told(trial=1, rank=0, event=Stage(stage=stage)))
+        running._take(Envelope(trial=1, rank=0, event=TrialStage(stage=stage)))
     trial = running._finish((End.FITS, ""))
     assert (trial.measured["other_cpus"], trial.is_disturbed) == (1.0, True)
 
@@ -204,7 +205,7 @@ def test_a_resting_trial_goes_on_with_the_script_or_is_killed(standing):
 
 
 def test_a_killed_loader_worker_is_named(standing):
-    request = Request(kind="joint", batches=(8,), feed=Feed(num_workers=1), seconds_per_batch=1.0)
+    request = Request(kind="joint", batches=(8,), feed=Loader(num_workers=1), seconds_per_batch=1.0)
     assert standing.run(request, CPU).end is End.WORKER_DIED
 
 

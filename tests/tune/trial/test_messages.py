@@ -1,5 +1,6 @@
 from gpudoc.process.beside import Beside
-from gpudoc.tune.trial.messages import End, Feed, Point, Request, Trial, Variant
+from gpudoc.profile.model import Loader
+from gpudoc.tune.trial.messages import End, Point, Request, Trial, Variant
 
 
 def test_equal_requests_have_one_key_and_others_do_not():
@@ -9,7 +10,7 @@ def test_equal_requests_have_one_key_and_others_do_not():
         Request(kind="steady", batches=(8,), variant=one.variant),
         Request(kind="fit", batches=(9,), variant=one.variant),
         Request(kind="fit", batches=(8,)),
-        Request(kind="fit", batches=(8,), variant=one.variant, feed=Feed(num_workers=1)),
+        Request(kind="fit", batches=(8,), variant=one.variant, feed=Loader(num_workers=1)),
         Request(kind="fit", batches=(8,), variant=one.variant, repeat=1),
     ]
     assert len({one.key(), *(other.key() for other in others)}) == 6

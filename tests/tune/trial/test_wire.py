@@ -11,26 +11,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpudoc.errors import ExitCode
-from gpudoc.profile.model import Hardware, WorkloadKey
+from gpudoc.profile.model import Hardware, Loader, WorkloadKey
 from gpudoc.tune.trial import wire
-from gpudoc.tune.trial.messages import End, Feed, Point, Request, Variant
+from gpudoc.tune.trial.messages import End, Point, Request, Variant
 from gpudoc.tune.trial.wire import (
-    Beat,
+    BatchMeasured,
     BrokenMessageError,
-    Card,
-    Ended,
+    Envelope,
     Exited,
     Fact,
     Failed,
     FirstLosses,
     Inspection,
-    Measured,
-    Place,
+    LifeSign,
+    RankEnd,
+    RankPlace,
     Ready,
-    Stage,
-    Start,
-    Started,
-    Told,
+    TorchCard,
+    TrialStage,
+    TrialStart,
+    TrialStarted,
     Waiting,
     command,
     decode,
@@ -50,13 +50,13 @@ points = st.builds(
     step_s=st.lists(seconds, max_size=3).map(tuple),
     retries=counts,
 )
-places = st.builds(Place, device=texts, limit_bytes=st.none() | counts, stop_s=seconds)
+places = st.builds(RankPlace, device=texts, limit_bytes=st.none() | counts, stop_s=seconds)
 requests = st.builds(
     Request,
     kind=st.sampled_from(["plan", "fit", "joint", "scaling"]),
     batches=st.lists(counts, min_size=1, max_size=3).map(tuple),
     variant=st.builds(Variant, precision=st.sampled_from(["fp32", "bf16"]), compile=st.booleans()),
-    feed=st.none() | st.builds(Feed, num_workers=st.integers(0, 64)),
+    feed=st.none() | st.builds(Loader, num_workers=st.integers(0, 64)),
     extra=st.dictionaries(texts, seconds, max_size=2),
 )
 inspections = st.builds(
@@ -64,42 +64,42 @@ inspections = st.builds(
     num_samples=counts,
     workload=st.builds(WorkloadKey, config=texts, model=texts),
     hardware=st.builds(Hardware, device=st.just("cuda"), capability=st.none() | st.just((9, 0))),
-    card=st.none() | st.builds(Card, name=texts, capability=st.none() | st.just((9, 0)), free_bytes=counts),
+    card=st.none() | st.builds(TorchCard, name=texts, capability=st.none() | st.just((9, 0)), free_bytes=counts),
 )
 EVENTS = {
     Ready: st.builds(Ready, no_fork=texts),
     Failed: st.builds(Failed, message=texts, hint=texts, traceback=texts),
-    Started: st.builds(Started, group=counts, how=st.sampled_from(["fork", "exec"])),
+    TrialStarted: st.builds(TrialStarted, group=counts, how=st.sampled_from(["fork", "exec"])),
     Exited: st.builds(Exited, status=st.integers(-64, 255)),
-    Stage: st.builds(Stage, stage=texts, batch=st.none() | counts),
-    Measured: st.builds(
-        Measured, point=points, legs=st.dictionaries(texts, st.lists(seconds, max_size=3).map(tuple), max_size=3)
+    TrialStage: st.builds(TrialStage, stage=texts, batch=st.none() | counts),
+    BatchMeasured: st.builds(
+        BatchMeasured, point=points, legs=st.dictionaries(texts, st.lists(seconds, max_size=3).map(tuple), max_size=3)
     ),
     Fact: st.builds(Fact, name=texts, value=seconds),
     FirstLosses: st.builds(FirstLosses, losses=st.lists(seconds, max_size=5).map(tuple)),
-    Beat: st.just(Beat()),
+    LifeSign: st.just(LifeSign()),
     Waiting: st.just(Waiting()),
-    Ended: st.builds(Ended, end=st.sampled_from(End), detail=texts, hint=texts, traceback=texts, code=counts),
+    RankEnd: st.builds(RankEnd, end=st.sampled_from(End), detail=texts, hint=texts, traceback=texts, code=counts),
     Inspection: inspections,
 }
 FIT = Request(kind="fit", batches=(8,), ranks=2)
-ORDER = Start(trial=1, request=FIT, place=Place(device="cpu", limit_bytes=None), log="/tmp/x.log")
+ORDER = TrialStart(trial=1, request=FIT, place=RankPlace(device="cpu", limit_bytes=None), log="/tmp/x.log")
 
 
 @pytest.mark.parametrize("kind", typing.get_args(wire.Event), ids=lambda kind: kind.__name__)
 def test_every_event_comes_back_as_it_was(kind):
-    @given(st.builds(Told, trial=st.none() | counts, rank=counts, event=EVENTS[kind]))
+    @given(st.builds(Envelope, trial=st.none() | counts, rank=counts, event=EVENTS[kind]))
     def there_and_back(told):
-        back = decode(Told, encode(told), "a trial")
+        back = decode(Envelope, encode(told), "a trial")
         assert back == told
         assert type(back.event) is kind
 
     there_and_back()
 
 
-@given(st.builds(Start, trial=counts, request=requests, place=places, log=texts, inspect=st.booleans()))
+@given(st.builds(TrialStart, trial=counts, request=requests, place=places, log=texts, inspect=st.booleans()))
 def test_an_order_comes_back_as_it_was(order):
-    back = decode(Start, encode(order), "gpudoc tune")
+    back = decode(TrialStart, encode(order), "gpudoc tune")
     assert back == order
     assert back.request.key() == order.request.key()
 
@@ -109,18 +109,18 @@ def edited(**changes):
 
 
 BROKEN = {
-    "cut off": (Start, encode(ORDER)[:-9], "EOF while parsing"),
-    "not JSON": (Told, b"Segmentation fault", "expected value"),
-    "no text at all": (Told, b"\xff\xfe\x00", "expected value"),
-    "another schema": (Told, b'{"event": "point", "id": 3, "rank": 0}', "event"),
-    "unknown event": (Told, b'{"event": {"kind": "moved"}}', "'moved' found"),
-    "no kind": (Told, b'{"event": {"batch": 3}}', "event"),
-    "a field too many": (Start, edited(colour="red"), "colour: Extra inputs"),
-    "a field too few": (Told, b'{"event": {"kind": "exited"}}', "event.exited.status: Field required"),
-    "text for a number": (Told, b'{"event": {"kind": "exited", "status": "0"}}', "valid integer"),
-    "a number for text": (Start, edited(log=3), "log: Input should be a valid string"),
-    "a half rank": (Told, b'{"rank": 0.5, "event": {"kind": "beat"}}', "rank"),
-    "an unknown end": (Told, b'{"event": {"kind": "ended", "end": "tired"}}', "event.ended.end"),
+    "cut off": (TrialStart, encode(ORDER)[:-9], "EOF while parsing"),
+    "not JSON": (Envelope, b"Segmentation fault", "expected value"),
+    "no text at all": (Envelope, b"\xff\xfe\x00", "expected value"),
+    "another schema": (Envelope, b'{"event": "point", "id": 3, "rank": 0}', "event"),
+    "unknown event": (Envelope, b'{"event": {"kind": "moved"}}', "'moved' found"),
+    "no kind": (Envelope, b'{"event": {"batch": 3}}', "event"),
+    "a field too many": (TrialStart, edited(colour="red"), "colour: Extra inputs"),
+    "a field too few": (Envelope, b'{"event": {"kind": "exited"}}', "event.exited.status: Field required"),
+    "text for a number": (Envelope, b'{"event": {"kind": "exited", "status": "0"}}', "valid integer"),
+    "a number for text": (TrialStart, edited(log=3), "log: Input should be a valid string"),
+    "a half rank": (Envelope, b'{"rank": 0.5, "event": {"kind": "beat"}}', "rank"),
+    "an unknown end": (Envelope, b'{"event": {"kind": "ended", "end": "tired"}}', "event.ended.end"),
 }
 
 
@@ -139,7 +139,7 @@ def test_a_broken_message_is_named_with_its_sender_and_its_text(case):
 
 def test_of_a_long_broken_message_only_the_beginning_is_shown():
     with pytest.raises(BrokenMessageError) as caught:
-        decode(Told, b"x" * 10_000, "a trial")
+        decode(Envelope, b"x" * 10_000, "a trial")
     assert len(caught.value.message) < 500
 
 
@@ -153,8 +153,8 @@ def channel():
 
 def test_a_message_that_is_too_long_loses_its_text_but_arrives(channel):
     ours, theirs = channel
-    send(ours, Told(trial=3, rank=1, event=Ended(end=End.USER_ERROR, traceback="x" * (1 << 17), hint="short")))
-    told = receive(theirs, Told, "a trial")
+    send(ours, Envelope(trial=3, rank=1, event=RankEnd(end=End.USER_ERROR, traceback="x" * (1 << 17), hint="short")))
+    told = receive(theirs, Envelope, "a trial")
     assert (told.trial, told.rank, told.event.hint) == (3, 1, "short")
     assert 0 < len(told.event.traceback) < 3000
 
@@ -162,11 +162,11 @@ def test_a_message_that_is_too_long_loses_its_text_but_arrives(channel):
 def test_messages_keep_their_borders_and_the_end_is_none(channel):
     ours, theirs = channel
     for batch in (1, 2):
-        send(ours, Told(event=Stage(stage="train", batch=batch)))
+        send(ours, Envelope(event=TrialStage(stage="train", batch=batch)))
     ours.close()
-    batches = [receive(theirs, Told, "a trial").event.batch for _ in range(2)]
+    batches = [receive(theirs, Envelope, "a trial").event.batch for _ in range(2)]
     assert batches == [1, 2]
-    assert receive(theirs, Told, "a trial") is None
+    assert receive(theirs, Envelope, "a trial") is None
 
 
 def test_a_process_of_its_own_understands_an_order_and_answers(channel, tmp_path):
@@ -176,7 +176,7 @@ def test_a_process_of_its_own_understands_an_order_and_answers(channel, tmp_path
     call = f"run_alone({theirs.fileno()}, 'no-such-workload', {os.getpid()}, {encode(order)!r}, 1)"
     done = subprocess.run(command(call), pass_fds=[theirs.fileno()], check=False, capture_output=True, text=True)
     assert done.returncode == 1, done.stderr
-    told = receive(ours, Told, "the trial")
+    told = receive(ours, Envelope, "the trial")
     assert (told.trial, told.rank, told.event.end) == (1, 1, End.USER_ERROR)
     assert "no-such-workload: no such file" in told.event.detail
 
@@ -189,5 +189,5 @@ def test_a_fork_server_says_which_order_it_could_not_read(channel):
     ours.send(b'{"id": 1}')
     _, complaint = process.communicate(timeout=120)
     assert process.returncode == 1
-    assert b"gpudoc tune sent what is no Start message" in complaint
+    assert b"gpudoc tune sent what is no TrialStart message" in complaint
     assert b'{"id": 1}' in complaint

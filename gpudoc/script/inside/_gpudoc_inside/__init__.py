@@ -8,18 +8,18 @@ library only, since the script's Python may be another one.
 from __future__ import annotations
 
 from . import arrival, ending, limits, precision
-from .feed import Feed
+from .feed import BatchFeed
 from .loaders import Loaders
-from .pulse import Pulse
-from .report import Report
+from .pulse import RankPulse
+from .report import HookReport
 from .steps import Steps
 
 
-def start(folder: str) -> Report:
+def start(folder: str) -> HookReport:
     """Wait for torch, in this process and in those that it forks; nothing is imported and nothing touched before."""
-    report = Report(folder)
-    pulse = Pulse(report)
-    feed = Feed(report, pulse)
+    report = HookReport(folder)
+    pulse = RankPulse(report)
+    feed = BatchFeed(report, pulse)
     loaders = Loaders(report, feed)
     steps = Steps(report, feed, pulse)
 

@@ -17,7 +17,7 @@ _STANDARD = ("torch", "accelerate", "lightning", "pytorch_lightning", "lightning
 _SEEDS = "the order of the samples would change: new workers and workers that live on draw different random numbers"
 
 
-class Verdict(NamedTuple):
+class LoaderVerdict(NamedTuple):
     """The arguments that a loader is built with in place of the script's, what was refused, and what may differ."""
 
     changed: dict[str, Any]
@@ -25,9 +25,9 @@ class Verdict(NamedTuple):
     notes: list[str]
 
 
-def judge(said: dict[str, Any], order: dict[str, Any]) -> Verdict:
+def judge(said: dict[str, Any], order: dict[str, Any]) -> LoaderVerdict:
     """What of the order holds for a loader that the script builds with the arguments `said`, defaults included."""
-    verdict = Verdict({}, {}, [])
+    verdict = LoaderVerdict({}, {}, [])
     wanted: dict[str, Any] = {name: value for name, value in (order["loader"] or {}).items() if value is not None}
     if order["batch"] is not None:
         _batch(said, order["batch"], verdict)
@@ -65,7 +65,7 @@ def draws(said: dict[str, Any]) -> bool:
     return any(code.mentions(said.get(name), set(code.RANDOM)) for name in ("dataset", "collate_fn"))
 
 
-def _batch(said: dict[str, Any], batch: int, verdict: Verdict) -> None:
+def _batch(said: dict[str, Any], batch: int, verdict: LoaderVerdict) -> None:
     if said.get("batch_sampler") is not None:
         verdict.refused["batch_size"] = "its batches are made by a batch_sampler"
     elif not isinstance(said["batch_size"], int):
@@ -74,7 +74,7 @@ def _batch(said: dict[str, Any], batch: int, verdict: Verdict) -> None:
         verdict.changed["batch_size"] = batch
 
 
-def _workers(said: dict[str, Any], asked: int, verdict: Verdict) -> None:
+def _workers(said: dict[str, Any], asked: int, verdict: LoaderVerdict) -> None:
     if asked == said["num_workers"]:
         return
     why = _why_workers_stay(said, asked)
@@ -139,7 +139,7 @@ def _why_not_sent(said: dict[str, Any]) -> str | None:
     return None
 
 
-def _pinning(said: dict[str, Any], asked: bool, verdict: Verdict) -> None:
+def _pinning(said: dict[str, Any], asked: bool, verdict: LoaderVerdict) -> None:
     if bool(asked) == bool(said["pin_memory"]):
         return
     version = sys.modules["torch"].version
@@ -149,14 +149,14 @@ def _pinning(said: dict[str, Any], asked: bool, verdict: Verdict) -> None:
         verdict.changed["pin_memory"] = asked
 
 
-def _without_workers(said: dict[str, Any], verdict: Verdict) -> None:
+def _without_workers(said: dict[str, Any], verdict: LoaderVerdict) -> None:
     # torch refuses what only workers can have
     for name, none in (("prefetch_factor", None), ("persistent_workers", False), ("multiprocessing_context", None)):
         if said.get(name) not in (none, False):
             verdict.changed[name] = none
 
 
-def _persistence(said: dict[str, Any], asked: bool, verdict: Verdict) -> None:
+def _persistence(said: dict[str, Any], asked: bool, verdict: LoaderVerdict) -> None:
     why = _why_workers_end(said) if asked else _SEEDS
     if why is None:
         verdict.changed["persistent_workers"] = asked
@@ -182,7 +182,7 @@ def _is_lazy(sampler: Any) -> bool:
     return inspect.isgeneratorfunction(getattr(type(sampler), "__iter__", None))
 
 
-def _values(said: dict[str, Any], verdict: Verdict) -> None:
+def _values(said: dict[str, Any], verdict: LoaderVerdict) -> None:
     if draws(said):
         verdict.notes.append(
             "transforms draw random numbers: with other workers the values differ from the script's own, and after the "

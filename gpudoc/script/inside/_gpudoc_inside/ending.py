@@ -9,14 +9,14 @@ import traceback
 from typing import Any, Callable
 
 from . import memory
-from .report import Report
+from .report import HookReport
 
 _OWN = os.path.dirname(os.path.abspath(__file__))
 _HEAD, _TAIL = 1000, 3000
 _MAX_LINKS = 5
 
 
-def watch(report: Report, finish: Callable[[], None]) -> None:
+def watch(report: HookReport, finish: Callable[[], None]) -> None:
     """Tell of the end of this process, and of each that it forks."""
     shown = sys.excepthook
 

@@ -13,8 +13,8 @@ from typing import Any, Callable
 
 from . import limits, samples
 from .gpu_clock import GpuClock
-from .pulse import Pulse
-from .report import Report, is_worker
+from .pulse import RankPulse
+from .report import HookReport, is_worker
 
 _LOOKED_AT = 3
 
@@ -33,10 +33,10 @@ class Stretch:
         self.digests: list[str] = []
 
 
-class Feed:
+class BatchFeed:
     """The loaders by number, the iterators over them, and what was drawn since the last step."""
 
-    def __init__(self, report: Report, pulse: Pulse) -> None:
+    def __init__(self, report: HookReport, pulse: RankPulse) -> None:
         self._report, self._pulse = report, pulse
         self.numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._iterators: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()

@@ -9,7 +9,7 @@ import os
 import threading
 from typing import Any, Callable
 
-from .report import Report, launched_ranks
+from .report import HookReport, launched_ranks
 
 _starting = threading.local()
 _registered = False
@@ -27,7 +27,7 @@ def starting_workers(make: Callable[[Any], Any], loader: Any) -> Any:
         _starting.now = False
 
 
-def limit_device(report: Report, torch: Any) -> None:
+def limit_device(report: HookReport, torch: Any) -> None:
     """Let torch take so much of its GPU as is ordered, once the script has started CUDA by itself."""
     limit, index = report.order.get("device_limit_bytes"), report.order.get("device_index")
     if limit is None:

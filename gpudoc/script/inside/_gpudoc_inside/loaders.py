@@ -9,9 +9,9 @@ import weakref
 from typing import Any, Callable, NamedTuple
 
 from . import bounds, changes, samples
-from .feed import Feed
-from .place import Place, find_place, frames, is_users
-from .report import Report, is_worker
+from .feed import BatchFeed
+from .place import UserPlace, find_place, frames, is_users
+from .report import HookReport, is_worker
 
 _SETTINGS = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "batch_size")
 _LARGEST_BATCHES = 3
@@ -20,10 +20,10 @@ _LARGEST_BATCHES = 3
 class Building(NamedTuple):
     """A loader that is being built: what the script says, what it is built with, and whose it is."""
 
-    place: Place
+    place: UserPlace
     key: str
     said: dict[str, Any]
-    verdict: bounds.Verdict
+    verdict: bounds.LoaderVerdict
     meant: bool
     remade_from: int | None
     call: tuple[tuple[Any, ...], dict[str, Any]]
@@ -32,7 +32,7 @@ class Building(NamedTuple):
 class Loaders:
     """Every loader of this process in the order in which they are built."""
 
-    def __init__(self, report: Report, feed: Feed) -> None:
+    def __init__(self, report: HookReport, feed: BatchFeed) -> None:
         self._report = report
         self._feed = feed
         self._count = 0
@@ -89,7 +89,7 @@ class Loaders:
         key = _key(place, said)
         origin = self._origin(said["dataset"])
         meant = key in self._report.order["keys"] or (origin is not None and self._meant.get(origin, False))
-        verdict = bounds.judge(said, self._report.order) if meant else bounds.Verdict({}, {}, [])
+        verdict = bounds.judge(said, self._report.order) if meant else bounds.LoaderVerdict({}, {}, [])
         for name, value in verdict.changed.items():
             bound.arguments[name] = value
         return Building(place, key, said, verdict, meant, origin, (bound.args, bound.kwargs))
@@ -203,7 +203,7 @@ def _with_defaults(bound: inspect.BoundArguments) -> dict[str, Any]:
     return dict(full.arguments)
 
 
-def _key(place: Place, said: dict[str, Any]) -> str:
+def _key(place: UserPlace, said: dict[str, Any]) -> str:
     sampler = said.get("batch_sampler") or said.get("sampler")
     order = type(sampler).__name__ if sampler is not None else ("shuffled" if said.get("shuffle") else "in order")
     dataset = said["dataset"]

@@ -21,7 +21,7 @@ _FRAMEWORKS = {
 _MAX_FRAMES = 4
 
 
-class Place(NamedTuple):
+class UserPlace(NamedTuple):
     """The nearest line of the user's own code, the lines that led there, and the framework between it and torch."""
 
     file: str
@@ -35,7 +35,7 @@ class Place(NamedTuple):
         return at(self.file, self.line)
 
 
-def find_place() -> Place:
+def find_place() -> UserPlace:
     """The place of the call that is going on; where no line is the user's own, the first that is not torch's."""
     through, nearest = "torch", None
     lines: list[str] = []
@@ -54,7 +54,7 @@ def find_place() -> Place:
             if fallback is None and package not in ("torch", "torchdata") and not _is_library(file):
                 fallback = (file, line)
     file, line = nearest or fallback or ("", 0)
-    return Place(file, line, through, tuple(lines) or (at(file, line),))
+    return UserPlace(file, line, through, tuple(lines) or (at(file, line),))
 
 
 def at(file: str, line: int) -> str:

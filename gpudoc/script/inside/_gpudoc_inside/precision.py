@@ -6,12 +6,12 @@ import functools
 import sys
 from typing import Any, Callable
 
-from .report import Report
+from .report import HookReport
 
 _entered: str | None = None
 
 
-def watch(report: Report) -> Callable[[Any], None]:
+def watch(report: HookReport) -> Callable[[Any], None]:
     """What to do with the module of autocast: note the format of each one that is entered."""
 
     def torch_is_here(module: Any) -> None:

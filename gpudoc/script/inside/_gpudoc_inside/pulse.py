@@ -10,17 +10,17 @@ import os
 import sys
 from typing import Any
 
-from .report import Report, is_worker, launched_ranks
+from .report import HookReport, is_worker, launched_ranks
 
 _VERSION, _NUM_WORDS = 1, 16
 _IS, _PID, _RANK, _WORLD, _STEP, _DOING, _BEATS = range(7)
 _BUILDING, _READING, _EVALUATING, _ENDED, _OWN_CODE = 0, 1, 4, 6, 7
 
 
-class Pulse:
+class RankPulse:
     """The signs of life of a process that trains; each is a number stored in memory. In a run alone, not in trials."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: HookReport) -> None:
         self._report = report
         self._words: Any = None
         self._is_over = not report.is_run

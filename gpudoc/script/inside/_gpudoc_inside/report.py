@@ -12,7 +12,7 @@ from typing import Any, Callable, Iterator
 _RANKS = (("RANK", "LOCAL_RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"))
 
 
-class Report:
+class HookReport:
     """The order, and the file of this process; `off` once the hook has stepped aside."""
 
     def __init__(self, folder: str) -> None:

@@ -7,10 +7,10 @@ import time
 from typing import Any
 
 from . import memory, precision
-from .feed import Feed, Stretch
+from .feed import BatchFeed, Stretch
 from .gpu_clock import GpuClock
-from .pulse import Pulse, ranks_of_torch
-from .report import Report, is_worker
+from .pulse import RankPulse, ranks_of_torch
+from .report import HookReport, is_worker
 
 # how often is told what was seen
 _EVERY_S = 0.5
@@ -43,7 +43,7 @@ class _Piece:
 class Steps:
     """The steps of the optimizer that steps first in each round; others (a discriminator's) belong to its steps."""
 
-    def __init__(self, report: Report, feed: Feed, pulse: Pulse) -> None:
+    def __init__(self, report: HookReport, feed: BatchFeed, pulse: RankPulse) -> None:
         self._report, self._feed, self._pulse = report, feed, pulse
         self._is_run = report.is_run
         feed.turning = self._turn

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from gpudoc.script.inside._gpudoc_inside.feed import Feed
-from gpudoc.script.inside._gpudoc_inside.pulse import Pulse
-from gpudoc.script.inside._gpudoc_inside.report import Report
+from gpudoc.script.inside._gpudoc_inside.feed import BatchFeed
+from gpudoc.script.inside._gpudoc_inside.pulse import RankPulse
+from gpudoc.script.inside._gpudoc_inside.report import HookReport
 
 ROWS = TensorDataset(torch.arange(12.0))
 
@@ -19,8 +19,8 @@ ROWS = TensorDataset(torch.arange(12.0))
 @pytest.fixture
 def feed(tmp_path):
     (tmp_path / "order.json").write_text('{"purpose": "look", "record_samples": false}')
-    report = Report(str(tmp_path))
-    yield Feed(report, Pulse(report))
+    report = HookReport(str(tmp_path))
+    yield BatchFeed(report, RankPulse(report))
     for undo in report.undo:
         undo()
 

@@ -10,7 +10,7 @@ import pytest
 from gpudoc.script.hook import environment, read
 from gpudoc.script.inside._gpudoc_inside.gpu_clock import GpuClock
 from gpudoc.script.look import look_at, steady
-from gpudoc.script.messages import Order
+from gpudoc.script.messages import HookOrder
 from tests.script.scripts import EAGER
 
 AHEAD = f"""{EAGER}
@@ -63,7 +63,7 @@ def watched(gpus, order, *arguments):
 
 @pytest.mark.standin
 def test_a_look_sees_the_speed_of_a_script_with_a_wait_at_both_ends(standin):
-    order = Order(purpose="look", warm_steps=3, steps=24)
+    order = HookOrder(purpose="look", warm_steps=3, steps=24)
     own_s, seen = watched(standin(clock="virtual", memory="1G"), order, SECOND, 0)
     look = look_at([seen], warm_steps=3, start_s=0.0)
     assert look.step_s == pytest.approx(own_s, rel=0.03)
@@ -73,7 +73,7 @@ def test_a_look_sees_the_speed_of_a_script_with_a_wait_at_both_ends(standin):
 
 @pytest.mark.standin
 def test_a_run_tells_the_same_speed(standin):
-    own_s, seen = watched(standin(clock="virtual", memory="1G"), Order(purpose="run"), SECOND, 0)
+    own_s, seen = watched(standin(clock="virtual", memory="1G"), HookOrder(purpose="run"), SECOND, 0)
     # the first step is the start's, too
     first, last = seen.steps[0].total, seen.total
     assert (first.steps, last.steps) == (1, 33)
@@ -83,14 +83,14 @@ def test_a_run_tells_the_same_speed(standin):
 @pytest.mark.standin
 def test_waiting_is_what_the_gpu_waits(standin):
     """Where the GPU has work for longer than a batch takes, nobody waits for the batch."""
-    order = Order(purpose="look", warm_steps=3, steps=24)
+    order = HookOrder(purpose="look", warm_steps=3, steps=24)
     _, seen = watched(standin(clock="stands", memory="1G"), order, 60 * MS, 0.015)
     assert steady(seen, 3).wait_share < 0.3
 
 
 @pytest.mark.standin
 def test_a_gpu_that_is_done_before_the_next_batch_waits(standin):
-    order = Order(purpose="look", warm_steps=3, steps=24)
+    order = HookOrder(purpose="look", warm_steps=3, steps=24)
     _, seen = watched(standin(clock="stands", memory="1G"), order, 2 * MS, 0.03)
     assert steady(seen, 3).wait_share > 0.5
 

@@ -4,7 +4,7 @@ import resource
 import subprocess
 
 from gpudoc.script.hook import environment
-from gpudoc.script.messages import Order
+from gpudoc.script.messages import HookOrder
 from tests.script.scripts import written
 
 LIMIT = 6 << 30
@@ -35,7 +35,7 @@ SCRIPT = f"""
 def test_a_loader_worker_is_free_of_the_limit_and_nothing_else_is(tmp_path):
     folder = tmp_path / "events"
     folder.mkdir()
-    variables = environment(folder, Order(purpose="trial"), os.environ)
+    variables = environment(folder, HookOrder(purpose="trial"), os.environ)
     done = subprocess.run(
         written(tmp_path, SCRIPT), cwd=tmp_path, env=variables, capture_output=True, text=True, check=True
     )

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from gpudoc.script.messages import LoaderOrder, Order
+from gpudoc.script.messages import HookOrder, LoaderOrder
 from tests.script.watched import bare, save, watch, watch_text
 
 MANY = """
@@ -82,7 +82,7 @@ def test_the_scripts_own_mistake_is_told_in_torchs_words_and_is_no_loader(many):
 
 def test_the_loaders_that_the_order_is_for_are_built_so_and_no_others(tmp_path, many):
     keys = (many.loaders[1].key, many.loaders[3].key, many.loaders[5].key, many.loaders[6].key)
-    order = Order(purpose="trial", keys=keys, loader=ORDER, batch=5)
+    order = HookOrder(purpose="trial", keys=keys, loader=ORDER, batch=5)
     loaders = watch_text(tmp_path, MANY, order).loaders
     all_of_it = {"num_workers": 2, "prefetch_factor": 3, "persistent_workers": True, "batch_size": 5}
     for number in (1, 3):
@@ -160,7 +160,7 @@ def alone_and_ordered(tmp_path_factory):
         growing="Growing|4|in order",
         strict="Rows|24|in order",
     )
-    ordered = watch(folder, [sys.executable, script], Order(purpose="run", keys=keys, loader=ORDER))
+    ordered = watch(folder, [sys.executable, script], HookOrder(purpose="run", keys=keys, loader=ORDER))
     return bare([sys.executable, script]), ordered
 
 

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from gpudoc.script.inside._gpudoc_inside.pulse import Pulse
-from gpudoc.script.inside._gpudoc_inside.report import Report
+from gpudoc.script.inside._gpudoc_inside.pulse import RankPulse
+from gpudoc.script.inside._gpudoc_inside.report import HookReport
 from gpudoc.train.ranks.pulse import BUILDING, ENDED, EVALUATING, OWN_CODE, READING, read_beats
 from tests.full_disk import FILL, run_on_small_disk
-from tests.script.watched import Order, watch_text
+from tests.script.watched import HookOrder, watch_text
 
 
 @pytest.fixture
@@ -21,8 +21,8 @@ def made(tmp_path, monkeypatch):
 
     def make(purpose="run"):
         (tmp_path / "order.json").write_text(f'{{"purpose": "{purpose}"}}')
-        report = Report(str(tmp_path))
-        return report, Pulse(report)
+        report = HookReport(str(tmp_path))
+        return report, RankPulse(report)
 
     return make
 
@@ -99,7 +99,7 @@ def test_loader_workers_of_a_script_have_no_signs_of_their_own(tmp_path):
         for x, y in DataLoader(Rows(8), 4):
             model(x)
     """
-    found = watch_text(tmp_path, text, Order(purpose="run"))
+    found = watch_text(tmp_path, text, HookOrder(purpose="run"))
     assert (found.code, found.seen[0].total.steps) == (0, 6)
     beat = only(tmp_path / "told-0")
     assert (beat.step, beat.doing) == (6, ENDED)
@@ -107,12 +107,12 @@ def test_loader_workers_of_a_script_have_no_signs_of_their_own(tmp_path):
 
 FULL = f"""{FILL}
 import sys
-from gpudoc.script.inside._gpudoc_inside.pulse import Pulse
-from gpudoc.script.inside._gpudoc_inside.report import Report
+from gpudoc.script.inside._gpudoc_inside.pulse import RankPulse
+from gpudoc.script.inside._gpudoc_inside.report import HookReport
 folder = sys.argv[1]
 open(folder + "/order.json", "w").write('{{"purpose": "run"}}')
-report = Report(folder)
-pulse = Pulse(report)
+report = HookReport(folder)
+pulse = RankPulse(report)
 fill(folder)
 pulse.asks(True)
 pulse.steps(3)

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from gpudoc.script.inside._gpudoc_inside.report import Report
+from gpudoc.script.inside._gpudoc_inside.report import HookReport
 from tests.full_disk import FILL, run_on_small_disk
 from tests.script.watched import bare, save, watch
 
@@ -32,7 +32,7 @@ PLACES = (("loaders", "find_place"), ("samples", "count"), ("memory", "peaks"), 
 @pytest.fixture
 def report(tmp_path):
     (tmp_path / "order.json").write_text('{"purpose": "run"}')
-    return Report(str(tmp_path))
+    return HookReport(str(tmp_path))
 
 
 def lines(folder):
@@ -93,11 +93,11 @@ def test_ranks_are_read_from_the_launchers_variables(report, tmp_path, monkeypat
 FULL = f"""{FILL}
 import os, sys
 from gpudoc.script.hook import read
-from gpudoc.script.inside._gpudoc_inside.report import Report
+from gpudoc.script.inside._gpudoc_inside.report import HookReport
 from pathlib import Path
 folder = sys.argv[1]
 open(folder + "/order.json", "w").write('{{"purpose": "run"}}')
-report = Report(folder)
+report = HookReport(folder)
 report.start()
 fill(folder)
 with report.guard("a test"):

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from gpudoc.script.messages import Order
+from gpudoc.script.messages import HookOrder
 from tests.script.watched import save, watch, watch_text
 
 TRAIN = """
@@ -32,7 +32,7 @@ def summed(seen, name):
 def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
     save(folder, TRAIN)
-    order = Order(purpose="look", warm_steps=1, steps=2, record_samples=True)
+    order = HookOrder(purpose="look", warm_steps=1, steps=2, record_samples=True)
     # as people start things: through a shell
     return watch(folder, ["bash", "-c", f"cd {folder} && {sys.executable} train.py && echo never; exit $?"], order)
 
@@ -99,7 +99,7 @@ for half in range(2):
 
 
 def test_a_second_optimizer_makes_no_steps_of_its_own_and_accumulated_batches_are_one(tmp_path):
-    (seen,) = watch_text(tmp_path, OTHERS, Order(purpose="run")).seen
+    (seen,) = watch_text(tmp_path, OTHERS, HookOrder(purpose="run")).seen
     # the other one steps first and in every round, so its steps are the script's
     assert seen.total.steps == 24
     assert seen.total.samples == 48
@@ -121,8 +121,8 @@ for epoch in range(2):
 
 
 def test_the_sums_of_a_run_end_with_its_last_step_and_tell_evaluation_apart(tmp_path):
-    (seen,) = watch_text(tmp_path, EVALUATES, Order(purpose="run")).seen
-    (looked,) = watch_text(tmp_path, EVALUATES, Order(purpose="look")).seen
+    (seen,) = watch_text(tmp_path, EVALUATES, HookOrder(purpose="run")).seen
+    (looked,) = watch_text(tmp_path, EVALUATES, HookOrder(purpose="look")).seen
     assert (seen.total.steps, seen.total.samples) == (looked.total.steps, looked.total.samples)
     # one evaluation lies between the steps; the second one comes after the last of them
     assert 0.3 <= seen.total.evaluate_s <= seen.total.seconds

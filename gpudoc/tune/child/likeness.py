@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from gpudoc.tune.child.samples import Samples
 from gpudoc.tune.child.training import Trainee
 from gpudoc.tune.trial.messages import Request
-from gpudoc.tune.trial.wire import Beat, Emit, Fact
+from gpudoc.tune.trial.wire import Emit, Fact, LifeSign
 
 # the optimizer's state comes with the first step, and the second is the first to find it
 _DIFFERENT_STEPS = 2
@@ -48,7 +48,7 @@ def tell_alike(trainee: Trainee, samples: Samples, request: Request, emit: Emit,
 
     def step() -> None:
         trainee.train([samples.worst(request.batches[0])])
-        emit(Beat())
+        emit(LifeSign())
 
     alike = False
     with suppress(Exception):

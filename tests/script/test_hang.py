@@ -10,7 +10,7 @@ import pytest
 
 from gpudoc.facts.process import Frame
 from gpudoc.script import standing
-from gpudoc.script.standing import Patience, Standing, gone, living, look_at
+from gpudoc.script.hang import HangWatch, Patience, gone, living, look_at
 from gpudoc.train.ranks import pulse as signs
 from gpudoc.train.ranks.pulse import OWN_CODE, Beat, open_pulse
 from gpudoc.train.watch import stacks
@@ -169,7 +169,7 @@ class TwoRanks:
     """
 
     def __init__(self, folder, on_hang, pids):
-        self.now, self.standing = 0.0, Standing(folder, on_hang)
+        self.now, self.standing = 0.0, HangWatch(folder, on_hang)
         self.watch = self.standing.watch(lambda: self.now)
         self.ranks = [open_pulse(rank, 2) for rank in range(2)]
         for step in range(20):
@@ -244,7 +244,7 @@ def test_two_ranks_of_which_one_moves_in_time_are_not_reported(two_ranks):
 
 def test_nothing_runs_before_a_rank_shows_itself(tmp_path, monkeypatch):
     monkeypatch.setattr(standing, "_LOOK_S", 0.01)
-    here = Standing(tmp_path, "report")
+    here = HangWatch(tmp_path, "report")
     assert here.said() == []
     assert here._thread is None
     monkeypatch.setenv(signs.FOLDER, str(tmp_path))
@@ -257,5 +257,5 @@ def test_nothing_runs_before_a_rank_shows_itself(tmp_path, monkeypatch):
 
 def test_to_watch_a_command_torch_is_not_imported():
     code = "import sys, gpudoc.script.run, gpudoc.train.watch.stacks, gpudoc.train.watch.watch; "
-    code += "from gpudoc.script.standing import Patience; Patience(); sys.exit('torch' in sys.modules)"
+    code += "from gpudoc.script.hang import Patience; Patience(); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from gpudoc.doctor.spinning import may_sleep
 from gpudoc.profile.model import Losses, VariantTrial
-from gpudoc.tune.findings import Findings, Plan
+from gpudoc.tune.findings import Findings, SearchPlan
 from gpudoc.tune.model.losses import BOUNDS, LEAST_STEPS, Reference, agree, explain_losses
 from gpudoc.tune.model.noise import noise_of
-from gpudoc.tune.search.again import wins
 from gpudoc.tune.search.choose import speedup
+from gpudoc.tune.search.repetition import wins
 from gpudoc.tune.search.session import WorkloadSession, why_rejected
 from gpudoc.tune.search.variants import LEVERS, SLEEPING, Abilities, Lever
 from gpudoc.tune.trial.messages import End, Request, Trial, Variant
@@ -30,7 +30,7 @@ class _Check:
     told: str
 
 
-def try_variants(session: WorkloadSession, plan: Plan, found: Findings, timed_s: float) -> None:
+def try_variants(session: WorkloadSession, plan: SearchPlan, found: Findings, timed_s: float) -> None:
     """Fill `variant` and `tried`, at one batch, with data that is ready, timed for `timed_s` seconds each."""
     abilities = _beside_others(plan.abilities, found.defaults)
     if not any(lever.is_worth_a_trial(abilities, plan.goal, found.variant) for lever in LEVERS):
@@ -58,7 +58,7 @@ class _Climb:
     """Tries levers on top of the best so far: its last trial, and how far its losses may lie from the reference's."""
 
     session: WorkloadSession
-    plan: Plan
+    plan: SearchPlan
     found: Findings
     reference: Reference | None
     best: Trial
@@ -137,7 +137,7 @@ def _reference(session: WorkloadSession, request: Request, plain: Trial) -> Refe
     return Reference(plain.losses, again.losses)
 
 
-def _can_afford(session: WorkloadSession, plan: Plan, found: Findings, lever: Lever, variant: Variant) -> bool:
+def _can_afford(session: WorkloadSession, plan: SearchPlan, found: Findings, lever: Lever, variant: Variant) -> bool:
     """Whether the trial leaves enough of the budget; a compiled one takes what the last one took."""
     expected_s = session.runner.expected_s(plan.reference, steps=_TIMED_STEPS + LEAST_STEPS, variant=variant)
     if lever.family == "compile":
@@ -192,7 +192,7 @@ def _rejected(trial: Trial, times: float | None, check: _Check) -> str:
     return "not faster beyond doubt"
 
 
-def plain_request(session: WorkloadSession, plan: Plan, variant: Variant, timed_s: float) -> Request:
+def plain_request(session: WorkloadSession, plan: SearchPlan, variant: Variant, timed_s: float) -> Request:
     """Steps at the reference batch with data that is ready: what every lever is held against."""
     return Request(
         kind="variant",

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from gpudoc.tune.child.alike import are_alike, tell_alike
+from gpudoc.tune.child.likeness import are_alike, tell_alike
 from gpudoc.tune.trial.messages import Request
-from gpudoc.tune.trial.wire import Beat
+from gpudoc.tune.trial.wire import LifeSign
 
 COUNT = 25
 
@@ -93,4 +93,4 @@ def test_what_is_found_is_told_and_what_fails_is_nobodys_fault(fault, alike):
     request = Request(kind="alike", batches=(2,), steps=COUNT)
     tell_alike(Trainee(stepping(fault)), Samples(), request, told.append, lambda: False)
     assert (told[-1].name, told[-1].value) == ("alike", alike)
-    assert sum(isinstance(event, Beat) for event in told) >= 11
+    assert sum(isinstance(event, LifeSign) for event in told) >= 11

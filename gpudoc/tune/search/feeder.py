@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 
 from gpudoc.process.beside import Meter
-from gpudoc.profile.model import LoaderTrial
-from gpudoc.tune.findings import Findings, Plan
+from gpudoc.profile.model import Loader, LoaderTrial
+from gpudoc.tune.findings import Findings, SearchPlan
 from gpudoc.tune.loader.bounds import bounds_here
 from gpudoc.tune.loader.messages import Open
 from gpudoc.tune.loader.search import LoaderChoice, is_negligible, tune_loader
 from gpudoc.tune.loader.session import MeasurementError
 from gpudoc.tune.search.session import WorkloadSession
-from gpudoc.tune.trial.messages import End, Feed, Point, Request, Trial
+from gpudoc.tune.trial.messages import End, Point, Request, Trial
 from gpudoc.workload.config import Loaded
 
 # the share of the time that is left when the closing comparison has its part
@@ -26,7 +26,7 @@ class Feeder:
     def __init__(self, loaded: Loaded) -> None:
         self._loaded = loaded
 
-    def __call__(self, session: WorkloadSession, plan: Plan, found: Findings) -> None:
+    def __call__(self, session: WorkloadSession, plan: SearchPlan, found: Findings) -> None:
         """Measure and choose: fills `feed`, its reasons and its trials."""
         assert found.choice is not None
         request = Request(
@@ -75,7 +75,7 @@ def _as_trial(choice: LoaderChoice, request: Request, seconds: float) -> Trial:
         points=(Point(batch=batch, step_s=(batch / choice.samples_per_s,)),),
         seconds=round(seconds, 3),
         measured={"loading_share": round(choice.costs.mean_batch_s / choice.costs.step_s, 6)},
-        chosen=Feed(
+        chosen=Loader(
             num_workers=choice.num_workers,
             prefetch_factor=choice.prefetch_factor,
             pin_memory=choice.pin_memory,

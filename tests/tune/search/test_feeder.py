@@ -3,9 +3,9 @@ from types import SimpleNamespace
 import pytest
 
 from gpudoc.progress import SILENT
-from gpudoc.tune.search import feeding
+from gpudoc.tune.search import feeder
 from gpudoc.tune.search.choose import BatchChoice
-from gpudoc.tune.search.feeding import Feeder
+from gpudoc.tune.search.feeder import Feeder
 from gpudoc.tune.search.journal import Journal
 from gpudoc.tune.search.runner import WorkloadRunner
 from gpudoc.tune.search.session import Session
@@ -32,7 +32,7 @@ def test_the_loader_is_measured_once_and_then_comes_from_the_journal(tmp_path, m
     rows = first.feed_trials[0].loaders
     assert rows
     assert all(row.samples_per_s > 0 and 0 <= row.wait_share <= 1 for row in rows)
-    monkeypatch.setattr(feeding, "tune_loader", lambda *a, **k: pytest.fail("measured twice"))
+    monkeypatch.setattr(feeder, "tune_loader", lambda *a, **k: pytest.fail("measured twice"))
     second = Findings(choice=BatchChoice(64, None, ""))
     Feeder(loaded)(session, PLAN, second)
     assert second.feed == first.feed

@@ -38,7 +38,7 @@ class Terms:
 
 
 @dataclass(slots=True)
-class Kept:
+class CommandProcess:
     """A command under a keeper; what the keeper said so far is in the fields, None before it said so.
 
     `pid` is the command's, as the command itself sees it; `code` its exit code, negative for a signal; `wall` and

@@ -7,14 +7,14 @@ import signal
 import subprocess
 from pathlib import Path
 
-from gpudoc.script.kept import Kept, Terms
+from gpudoc.script.process import CommandProcess, Terms
 from tests.script.family import alive, marked
 from tests.waiting import wait_until
 
 
 def keep(*command, environment=os.environ):
     streams = (subprocess.DEVNULL,) * 3
-    kept = Kept(command, Terms(environment=environment, streams=streams))
+    kept = CommandProcess(command, Terms(environment=environment, streams=streams))
     kept.wait_until_started()
     return kept
 

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from gpudoc.script import through as module
-from gpudoc.script.through import Through
+from gpudoc.script.relay import OutputRelay
 
 
 class Sink:
@@ -22,7 +22,7 @@ class Sink:
 
 
 def pass_through(sink, *command):
-    through = Through(sink)
+    through = OutputRelay(sink)
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=through.stdout, stderr=through.stderr)
     through.started()
     while through.fileno_list():
@@ -45,7 +45,7 @@ def test_who_stops_reading_ends_the_writer_as_a_pipe_does():
     def closed(number, data):
         raise BrokenPipeError
 
-    through = Through(closed)
+    through = OutputRelay(closed)
     process = subprocess.Popen(["yes"], stdout=through.stdout, stderr=through.stderr)
     through.started()
     while len(through.fileno_list()) == 2:

@@ -10,7 +10,7 @@ import traceback
 import pytest
 
 from gpudoc.script import handing
-from gpudoc.script.handing import Signals
+from gpudoc.script.signals import Signals
 
 
 class Kept:

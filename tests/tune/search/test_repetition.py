@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpudoc.tune.search.again import RUNS, Again, wins
+from gpudoc.tune.search.repetition import RUNS, Repetition, wins
 from gpudoc.tune.trial.messages import End, Point, Request, Trial
 
 
@@ -45,12 +45,12 @@ class Plays:
 )
 def test_the_least_disturbed_of_up_to_three_stands(trials, others, left):
     plays = Plays(*trials)
-    assert plays.best(Again()).measured["other_cpus"] == others
+    assert plays.best(Repetition()).measured["other_cpus"] == others
     assert len(plays.trials) == left
 
 
 def test_a_machine_that_stayed_busy_is_asked_once_from_then_on():
-    again = Again()
+    again = Repetition()
     Plays(*[trial(2.0)] * 3).best(again)
     plays = Plays(trial(2.0), trial(0.0))
     assert plays.best(again).measured["other_cpus"] == 2.0
@@ -61,12 +61,12 @@ def test_a_timing_that_a_hypervisor_disturbed_gives_way_to_one_that_nobody_did()
     stolen = trial().model_copy(update={"measured": {"other_cpus": 0.0, "stolen_share": 0.3}})
     quiet = stolen.model_copy(update={"measured": {"other_cpus": 0.1, "stolen_share": 0.0}})
     plays = Plays(stolen, quiet)
-    assert plays.best(Again()).measured == {**quiet.measured, RUNS: 2.0}
+    assert plays.best(Repetition()).measured == {**quiet.measured, RUNS: 2.0}
     assert plays.said == ["  a hypervisor took up to 30% of the CPU time: measured again"]
 
 
 def test_all_that_is_measured_again_stays_within_its_share_of_the_budget():
-    again, run = Again(), [trial(1.0), trial(0.0)]
+    again, run = Repetition(), [trial(1.0), trial(0.0)]
     # 2 s each: of 40 s three are within the share, of which each call takes one
     for repeats in (1, 1, 1, 0):
         plays = Plays(*run)
@@ -76,7 +76,7 @@ def test_all_that_is_measured_again_stays_within_its_share_of_the_budget():
 
 def test_nothing_is_measured_again_that_could_not_end_in_the_time_that_is_left():
     plays = Plays(trial(2.0, seconds=3.0), trial(0.0))
-    Again().least_disturbed(plays.run, budget_s=60.0, say=plays.said.append, left_s=lambda: 2.5)
+    Repetition().least_disturbed(plays.run, budget_s=60.0, say=plays.said.append, left_s=lambda: 2.5)
     assert len(plays.trials) == 1
 
 

@@ -16,7 +16,7 @@ _MOST, _SHARE = 2, 0.15
 
 
 @dataclass(slots=True)
-class Again:
+class Repetition:
     """What measuring again has taken so far, and whether the machine stayed busy all the same.
 
     `readers` are those of the GPUs that the trials run on.

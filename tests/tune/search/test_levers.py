@@ -6,11 +6,11 @@ import pytest
 
 from gpudoc.doctor import spinning
 from gpudoc.process.openmp import OpenMp
-from gpudoc.tune.findings import Findings, Plan
+from gpudoc.tune.findings import Findings, SearchPlan
 from gpudoc.tune.search.journal import Journal
+from gpudoc.tune.search.levers import give_up, try_variants
 from gpudoc.tune.search.runner import WorkloadRunner
 from gpudoc.tune.search.session import Session
-from gpudoc.tune.search.trying import give_up, try_variants
 from gpudoc.tune.search.variants import Abilities
 from gpudoc.tune.trial.launcher import Where
 from gpudoc.tune.trial.messages import End, Point, Trial, Variant
@@ -71,7 +71,7 @@ def tried(machine, budget_s=1e6, **able):
         budget_s=budget_s,
     )
     plain = {"device": "cpu", "native_bf16": True, "has_images": False, "precision": "auto", "budget_s": budget_s}
-    plan = Plan(
+    plan = SearchPlan(
         parts=frozenset({"speed"}),
         goal="throughput",
         reference=8,

@@ -18,7 +18,7 @@ _PIECE_BYTES = 1 << 16
 Sink = Callable[[int, bytes], None]
 
 
-class Through:
+class OutputRelay:
     """The command's stdout and stderr on one side, `sink(1 or 2, bytes)` on the other.
 
     What is a terminal here is one for the command, of the same size; one for both where both are the same. With

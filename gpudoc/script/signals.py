@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
-from gpudoc.script.kept import Kept
+from gpudoc.script.process import CommandProcess
 
 _HANDED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 # who sent it: the kernel, on behalf of a terminal, to everybody in its group
@@ -40,7 +40,7 @@ class Signals:
             pass
         signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
 
-    def hand_on(self, kept: Kept) -> None:
+    def hand_on(self, kept: CommandProcess) -> None:
         """Hand on what came since the last call, unless the terminal has done so; end all at the second Ctrl+C.
 
         Until there is a command to hear them, signals wait.
