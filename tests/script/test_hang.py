@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from gpudoc.facts.process import Frame
-from gpudoc.script import standing
+from gpudoc.script import hang
 from gpudoc.script.hang import HangWatch, Patience, gone, living, look_at
 from gpudoc.train.ranks import pulse as signs
 from gpudoc.train.ranks.pulse import OWN_CODE, Beat, open_pulse
@@ -243,7 +243,7 @@ def test_two_ranks_of_which_one_moves_in_time_are_not_reported(two_ranks):
 
 
 def test_nothing_runs_before_a_rank_shows_itself(tmp_path, monkeypatch):
-    monkeypatch.setattr(standing, "_LOOK_S", 0.01)
+    monkeypatch.setattr(hang, "_LOOK_S", 0.01)
     here = HangWatch(tmp_path, "report")
     assert here.said() == []
     assert here._thread is None

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from gpudoc.script import through as module
+from gpudoc.script import relay as module
 from gpudoc.script.relay import OutputRelay
 
 

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from gpudoc.errors import GpudocError
-from gpudoc.script import standing
+from gpudoc.script import hang
 from gpudoc.script.apply import Applied
 from gpudoc.script.messages import HookOrder, LoaderOrder
 from gpudoc.script.run import run
@@ -219,12 +219,12 @@ time.sleep(float(sys.argv[2]))
 
 @pytest.fixture
 def closely(monkeypatch):
-    monkeypatch.setattr(standing, "_LOOK_S", 0.05)
+    monkeypatch.setattr(hang, "_LOOK_S", 0.05)
     monkeypatch.setattr(watch, "FLOOR_S", 1.0)
     # where a busy machine kept it from looking until the script stood
     monkeypatch.setattr(watch, "FIRST_S", 10.0)
     # what it imports is there when the steps begin
-    standing.Patience()
+    hang.Patience()
     assert stacks_of([]) == []
     monkeypatch.setattr(watch, "END_TIMES", 1.5)
 

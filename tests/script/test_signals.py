@@ -9,7 +9,7 @@ import traceback
 
 import pytest
 
-from gpudoc.script import handing
+from gpudoc.script import signals as module
 from gpudoc.script.signals import Signals
 
 
@@ -79,7 +79,7 @@ def test_a_signal_that_comes_before_the_command_is_known_waits_for_it(said):
 
 @in_a_fork
 def test_a_second_interrupt_ends_everything(said, monkeypatch):
-    monkeypatch.setattr(handing, "_ONE_WISH_S", 0.0)
+    monkeypatch.setattr(module, "_ONE_WISH_S", 0.0)
     kept = Kept()
     with Signals(said.append) as signals:
         for _ in range(2):
@@ -92,7 +92,7 @@ def test_a_second_interrupt_ends_everything(said, monkeypatch):
 
 @in_a_fork
 def test_what_the_terminal_sent_to_both_is_not_sent_again(said, monkeypatch):
-    monkeypatch.setattr(handing, "_BY_THE_KERNEL", 0)
+    monkeypatch.setattr(module, "_BY_THE_KERNEL", 0)
     kept = Kept(own_session=False)
     with Signals(said.append) as signals:
         os.kill(os.getpid(), signal.SIGINT)
