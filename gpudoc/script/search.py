@@ -151,7 +151,7 @@ def _ordinal(look: ScriptLook) -> int:
     return int(number) if number.isdigit() else 0
 
 
-def _ordinals(look: ScriptLook) -> Sequence[int]:
+def gpus_of(look: ScriptLook) -> Sequence[int]:
     """CUDA's numbers of the GPUs that the script was seen on."""
     if not look.on_gpu:
         return ()
@@ -216,7 +216,7 @@ class _Search:
                 hint="leave it out: the card is the limit; or --max-batch N",
             )
         machine = facts.collect(quick=True)
-        require_gpus(_ordinals(look), machine, self._progress, shared=self._options.shared)
+        require_gpus(gpus_of(look), machine, self._progress, shared=self._options.shared)
         own = look.training
         self._launches.lever = found.lever
         self._launches.keys = () if own is None else (own.key,)
@@ -244,7 +244,7 @@ class _Search:
             budget_s=self._options.budget_s,
             deadline=self._deadline,
             spent_s=self._deadline.spent_s,
-            again=Repetition(readers_of(_ordinals(look), machine)),
+            again=Repetition(readers_of(gpus_of(look), machine)),
         )
         self._progress.say(say_plan(self._options, told.seconds))
         interrupted = False

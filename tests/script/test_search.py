@@ -8,13 +8,11 @@ from dataclasses import replace
 import pytest
 
 from gpudoc.errors import ExitCode, GpudocError
-from gpudoc.facts.model import GpuProcess
 from gpudoc.profile.store import load
 from gpudoc.script.cell import Isolation, what_can_be
 from gpudoc.script.remember import remembered
-from gpudoc.script.search import document, isolate, look_around, run
+from gpudoc.script.search import document, gpus_of, isolate, run
 from gpudoc.tune.options import SearchOptions
-from tests.machines.built import gpu, machine
 from tests.script.family import alive, marked
 from tests.script.pretended import result_of, searched
 from tests.script.scripts import HUNGRY, WAITING, written
@@ -162,18 +160,11 @@ def test_a_command_without_torch_is_an_error_and_not_a_profile(here):
     assert told.value.exit_code is ExitCode.NOT_DONE
 
 
-def test_beside_others_on_its_gpu_a_script_is_not_tuned_unless_told_to():
-    other = GpuProcess(pid=2**22 + 7, alive=True, name="python", sm_percent=90)
-    busy = machine(gpu(0), gpu(1, processes=(other,)))
-    plain, seen, said = asked(("true",)), searched()[1].look, Said()
-    look_around(plain, replace(seen, device="cuda:0"), busy, said)
-    for look in (replace(seen, device="cuda:1"), replace(seen, device="cuda:0", ranks=2)):
-        with pytest.raises(GpudocError, match="others compute on cuda:1: python") as caught:
-            look_around(plain, look, busy, said)
-        assert caught.value.exit_code == ExitCode.BAD_ANSWER
-    assert said.lines == []
-    look_around(asked(("true",), shared=True), replace(seen, device="cuda:1"), busy, said)
-    assert said.lines[0].endswith("what is found holds beside them only")
+def test_the_gpus_of_a_search_are_those_that_the_script_was_seen_on():
+    seen = searched()[1].look
+    assert list(gpus_of(seen)) == []
+    assert list(gpus_of(replace(seen, device="cuda:1"))) == [1]
+    assert list(gpus_of(replace(seen, device="cuda:0", ranks=2))) == [0, 1]
 
 
 def test_the_document_of_a_search_holds_profile_lines_and_gain():
