@@ -17,13 +17,12 @@ from gpudoc.profile.model import (
 )
 from gpudoc.profile.model import Trial as Row
 from gpudoc.render.tune import as_text, headline, show, train_command
-from gpudoc.tune.findings import AUTO_CEILING
+from gpudoc.tune.findings import AUTO_CEILING, Findings
 from gpudoc.tune.model.memory import MemoryLine
 from gpudoc.tune.record import Context
 from gpudoc.tune.run import TuneResult, document
 from gpudoc.tune.search.journal import Journal
 from gpudoc.tune.search.largest import Largest
-from gpudoc.tune.search.stages import Findings
 from gpudoc.tune.trial.messages import End, Point, Request, Trial
 from gpudoc.workload.config import load_config
 from tests.terminal import shown

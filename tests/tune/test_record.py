@@ -6,12 +6,12 @@ from gpudoc.doctor import spinning
 from gpudoc.process.openmp import OpenMp
 from gpudoc.profile import store
 from gpudoc.profile.model import Hardware, Loader, Losses, VariantTrial, WorkloadKey
+from gpudoc.tune.findings import Findings
 from gpudoc.tune.model.memory import MemoryLine
 from gpudoc.tune.model.noise import Noise
 from gpudoc.tune.record import Context, about_threads, make_profile
 from gpudoc.tune.search.choose import BatchChoice
 from gpudoc.tune.search.largest import Largest
-from gpudoc.tune.search.stages import Findings
 from gpudoc.tune.trial.messages import End, Point, Request, Trial, Variant
 from gpudoc.workload.config import load_config
 

@@ -6,8 +6,7 @@ from typing import Protocol
 
 from gpudoc.errors import GpudocError
 from gpudoc.profile.model import Loader
-from gpudoc.tune.findings import Findings as Findings
-from gpudoc.tune.findings import SearchPlan as SearchPlan
+from gpudoc.tune.findings import Findings, SearchPlan
 from gpudoc.tune.model.gain import speed_with_data
 from gpudoc.tune.model.speed import pooled, sizes_to_time
 from gpudoc.tune.search.choose import BatchChoice, choose_batch

@@ -3,13 +3,13 @@ from types import SimpleNamespace
 import pytest
 
 from gpudoc.progress import SILENT
+from gpudoc.tune.findings import Findings
 from gpudoc.tune.search import feeder
 from gpudoc.tune.search.choose import BatchChoice
 from gpudoc.tune.search.feeder import Feeder
 from gpudoc.tune.search.journal import Journal
 from gpudoc.tune.search.runner import WorkloadRunner
 from gpudoc.tune.search.session import Session
-from gpudoc.tune.search.stages import Findings
 from gpudoc.tune.trial.launcher import Where
 from gpudoc.workload.config import load_config
 from tests.tune.planted import write_workload

@@ -16,7 +16,7 @@ from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.facts.host import cpus_usable
 from gpudoc.profile import store
 from gpudoc.profile.model import Hardware, Loader, Made, Profile, WorkloadKey
-from gpudoc.profile.model import ScalingSettings as ProfileSettings
+from gpudoc.profile.model import Settings as ProfileSettings
 from gpudoc.render.tune import as_text
 from gpudoc.tune.search import scaling
 from gpudoc.tune.search.journal import Journal

@@ -5,11 +5,12 @@ import pytest
 
 from gpudoc.errors import GpudocError
 from gpudoc.profile.model import Loader
+from gpudoc.tune.findings import Findings, SearchPlan
 from gpudoc.tune.search import stages
 from gpudoc.tune.search.journal import Header, Journal, open_journal
 from gpudoc.tune.search.runner import WorkloadRunner
 from gpudoc.tune.search.session import Session
-from gpudoc.tune.search.stages import Findings, Plan, run_stages
+from gpudoc.tune.search.stages import run_stages
 from gpudoc.tune.search.variants import Abilities
 from gpudoc.tune.trial.launcher import Where
 from gpudoc.tune.trial.messages import End, Point, Trial, Variant
@@ -66,7 +67,7 @@ def found_by(machine, parts=("speed",), loader=None, budget_s=1e6, journal=None,
     abilities = Abilities(
         device="cpu", native_bf16=True, has_images=False, precision="auto", budget_s=60.0, can_compile=False
     )
-    plan = Plan(
+    plan = SearchPlan(
         parts=frozenset(parts),
         goal=goal,
         reference=32,
@@ -266,7 +267,7 @@ def searched(path, machine):
         can_recompute=True,
         can_fuse=True,
     )
-    plan = Plan(
+    plan = SearchPlan(
         parts=frozenset({"batch", "speed"}),
         goal="throughput",
         reference=8,
