@@ -7,6 +7,7 @@ import shlex
 from gpudoc.facts.redact import private
 from gpudoc.process.openmp import in_shell, missing_for_any
 from gpudoc.render.console import print_json, stdout
+from gpudoc.render.trials import loader_lines, trial_lines
 from gpudoc.render.verdict import first_line
 from gpudoc.script.advice import by_option, describe_loader
 from gpudoc.script.look import ScriptLook
@@ -44,7 +45,8 @@ def as_text(result: ScriptResult, *, verbose: bool = False) -> str:
     lines += _to_write(result)
     lines += _advice(result)
     if verbose:
-        lines += ["", "every launch", *_launches(result)]
+        evidence = result.profile.evidence
+        lines += ["", "every launch", *trial_lines(evidence.trials, "launch"), *loader_lines(evidence.loader)]
     return "\n".join([*lines, "", f"profile  {result.stored.path}", f"next     {train_command(result)}"])
 
 
@@ -152,23 +154,3 @@ def train_command(result: ScriptResult) -> str:
 def tune_command(result: ScriptResult) -> str:
     """What to type to tune what was looked at."""
     return f"gpudoc tune -- {result.command}"
-
-
-def _launches(result: ScriptResult) -> list[str]:
-    assert result.profile is not None
-    evidence = result.profile.evidence
-    lines = ["  kind        batch  end              peak         samples/s   launch"]
-    for row in evidence.trials:
-        peak = "" if row.peak_bytes is None else format_bytes(row.peak_bytes)
-        rate = "" if row.samples_per_s is None else f"{row.samples_per_s:,.4g}"
-        lines.append(
-            f"  {row.kind:<10} {row.batch:>6}  {row.end:<15}  {peak:<11}  {rate:>9}  {format_seconds(row.seconds):>8}"
-        )
-    for fed in evidence.loader:
-        pinned = ", pinned" if fed.pin_memory else ""
-        waits = "" if fed.wait_share is None else f", {fed.wait_share:.0%} waiting"
-        lines.append(
-            f"  loader     {fed.num_workers} workers x {fed.prefetch_factor}{pinned}: {fed.samples_per_s:,.4g} "
-            f"samples/s{waits}"
-        )
-    return lines

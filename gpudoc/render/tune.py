@@ -10,6 +10,7 @@ from gpudoc.profile.model import Loader, Losses, Settings
 from gpudoc.render import frame
 from gpudoc.render.console import print_json
 from gpudoc.render.scaling import as_lines
+from gpudoc.render.trials import trial_lines
 from gpudoc.render.verdict import first_line
 from gpudoc.tune.model.losses import percent
 from gpudoc.tune.model.noise import noise_of
@@ -78,7 +79,7 @@ def as_text(result: TuneResult | ScalingResult, *, verbose: bool = False, width:
         lines += [f"settings, and why ({spent})"]
         for sentence in result.profile.why:
             lines += frame.fold(f"  {sentence}", width, indent="    ")
-        lines += ["", f"every trial, {_how(result)}", *_trials(result)]
+        lines += ["", f"every trial, {_how(result)}", *trial_lines(result.profile.evidence.trials, "trial")]
     else:
         lines += frame.fold(f"{spent}; why each setting, and every trial: --verbose or --html FILE", width)
     if result.scaling is not None:
@@ -216,14 +217,3 @@ def _how(result: TuneResult) -> str:
     """How the processes of the trials were started."""
     is_forked = all(trial.how == "fork" for trial in result.journal.trials)
     return "forked from a process that had imported" if is_forked else "in processes that imported for themselves"
-
-
-def _trials(result: TuneResult) -> list[str]:
-    lines = ["  kind        batch  end              peak         samples/s   trial"]
-    for row in result.profile.evidence.trials:
-        peak = "" if row.peak_bytes is None else format_bytes(row.peak_bytes)
-        rate = "" if row.samples_per_s is None else f"{row.samples_per_s:,.4g}"
-        lines.append(
-            f"  {row.kind:<10} {row.batch:>6}  {row.end:<15}  {peak:<11}  {rate:>9}  {format_seconds(row.seconds):>8}"
-        )
-    return lines

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from gpudoc.profile.model import Settings, Trial
+from gpudoc.profile.model import Settings
 from gpudoc.render.chart import Axis, Series, line_chart
 from gpudoc.render.page import Badge, Block, Figure, Fold, Note, Number, Section, Table, page, save_page
 from gpudoc.render.scaling_page import scaling_sections
+from gpudoc.render.trials import loader_table, memory_figure, trial_table
 from gpudoc.render.tune import headline, losses_in_words, train_command
 from gpudoc.tune.model.speed import fit_step_time
 from gpudoc.tune.run import TuneResult
@@ -37,6 +38,7 @@ def render_page(result: TuneResult | ScalingResult) -> str:
         Section("Levers", tuple(_levers(result))),
         Section("Memory against batch", tuple(_memory(result))),
         Section("Speed against batch", tuple(_speed(result))),
+        Section("The loader", (loader_table(loaders),) if (loaders := result.profile.evidence.loader) else ()),
         *(() if result.scaling is None else scaling_sections(result.scaling)),
         Section("Behind the figures", (_trials(result),)),
     ]
@@ -112,25 +114,19 @@ def _levers(result: TuneResult) -> Iterable[Block]:
 
 
 def _memory(result: TuneResult) -> Iterable[Block]:
-    rows = [row for row in result.profile.evidence.trials if row.peak_bytes is not None]
-    if not rows:
+    evidence, chosen, largest = result.profile.evidence, result.profile.settings, result.findings.largest
+    if not any(row.peak_bytes is not None for row in evidence.trials):
         return
-    limit_bytes = result.context.limit_bytes
-    chosen = result.profile.settings
-    alike = [r for r in rows if r.kind in ("calibrate", "fit") and _same_memory(r.settings, chosen)]
-    fits = tuple(sorted((float(r.batch), float(r.peak_bytes or 0)) for r in alike))
-    top = max((x for x, _ in fits), default=1.0)
-    series = [
-        Series(name="measured peak", points=fits, style="points"),
-        Series(name="limit", points=((1.0, float(limit_bytes)), (top, float(limit_bytes))), style="roof"),
+    measured = [
+        row
+        for row in evidence.trials
+        if row.peak_bytes is not None and row.kind in ("calibrate", "fit") and _same_memory(row.settings, chosen)
     ]
-    largest = result.findings.largest
+    fitted = []
     if largest is not None and largest.line is not None:
         ends = (1, max(2, largest.batch))
-        series.append(Series(name="fitted", points=tuple((float(b), largest.line.at(b)) for b in ends), style="roof"))
-    svg = line_chart("Peak memory", series, Axis(label="batch"), Axis(label="memory", tick=format_bytes, base=2))
-    failed = [f"{row.batch} ({row.end})" for row in result.profile.evidence.trials if not row.fits]
-    yield Figure(svg, f"Did not fit: {', '.join(failed)}." if failed else "Every batch that was tried fitted.")
+        fitted.append(Series(name="fitted", points=tuple((float(b), largest.line.at(b)) for b in ends), style="roof"))
+    yield memory_figure(evidence, measured, result.context.limit_bytes, *fitted)
 
 
 def _same_memory(one: Settings | None, other: Settings) -> bool:
@@ -152,20 +148,5 @@ def _speed(result: TuneResult) -> Iterable[Block]:
 
 
 def _trials(result: TuneResult) -> Fold:
-    headings = ("trial", "batch", "end", "peak", "samples/s", "precision", "allocator", "took")
-    rows = tuple(_row(row) for row in result.profile.evidence.trials)
-    table = Table(headings=headings, rows=rows, numeric=frozenset({"batch", "peak", "samples/s", "took"}))
-    return Fold("Every trial", (table,), f"{len(rows)} trials")
-
-
-def _row(row: Trial) -> tuple[str, ...]:
-    return (
-        row.kind,
-        f"{row.batch:,}",
-        row.end,
-        "" if row.peak_bytes is None else format_bytes(row.peak_bytes),
-        "" if row.samples_per_s is None else f"{row.samples_per_s:,.4g}",
-        row.settings.precision if row.settings else "",
-        row.settings.allocator if row.settings else "",
-        format_seconds(row.seconds),
-    )
+    rows = result.profile.evidence.trials
+    return Fold("Every trial", (trial_table(rows, "trial"),), f"{len(rows)} trials")
