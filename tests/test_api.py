@@ -1,5 +1,6 @@
 """gpudoc from Python: real machines, jobs and trainings; each document is the one that the command prints."""
 
+import dataclasses
 import json
 import pickle
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 from gpudoc import api
 from gpudoc.errors import GpudocError
 from gpudoc.progress import SILENT
+from gpudoc.tune.options import SearchOptions
 from tests.train.support import write_workload
 
 TOO_OLD = (
@@ -160,3 +162,10 @@ def test_the_language_of_a_diagnosis_can_be_chosen():
     assert found["language"] == "ru"
     assert "исправить:" in str(found)
     assert '<html lang="ru">' in found.html
+
+
+def test_the_options_of_a_search_are_those_of_its_command():
+    """What only a command after -- has, and what runs nothing, is no option here."""
+    known = {field.name for field in dataclasses.fields(SearchOptions)}
+    others = {"model", "command", "allow", "in_place", "target"}
+    assert set(api.TuneOptions.__annotations__) == set(known) - others

@@ -27,6 +27,7 @@ from gpudoc.script.stages import run_stages, say_plan
 from gpudoc.script.trial import FIRST_BATCH, WARM_STEPS, Launches
 from gpudoc.temporary import TemporaryFolder
 from gpudoc.tune.conditions import check_writable, free_host_bytes, require_gpus
+from gpudoc.tune.document import search_document
 from gpudoc.tune.model.scaling import SpeedSpan
 from gpudoc.tune.options import SearchOptions
 from gpudoc.tune.search.heat import readers_of
@@ -328,43 +329,37 @@ class _Search:
 def document(result: ScriptResult) -> Mapping[str, object]:
     """The result as `gpudoc.tune.v1`: the profile, null after a look alone, and what the script looked like."""
     look, found = result.look, result.findings
-    return {
-        "schema": "gpudoc.tune.v1",
-        "profile": None if result.stored is None else result.stored.profile.document(),
-        "path": None if result.stored is None else str(result.stored.path),
-        "kept": [] if result.stored is None else list(result.stored.kept),
-        "script": {
-            "command": str(result.command),
-            "launches": result.launches,
-            "seconds": round(result.seconds, 1),
-            "isolation": result.isolation,
-            "interrupted": result.interrupted,
-            "loaders": [
-                loader.model_dump(mode="json", exclude={"kind", "at", "applied", "refused", "notes", "script"})
-                for loader in look.loaders
-            ],
-            "training": None if look.training is None else look.training.place,
-            "lever": found.lever,
-            "ranks": look.ranks,
-            "device": look.device,
-            "device_name": look.device_name,
-            "precision": look.precision,
-            "tf32": look.tf32,
-            "torch": look.torch,
-            "steps": look.steps,
-            "step_s": round(look.step_s, 6),
-            "step_interval_s": [round(value, 6) for value in look.step_interval_s],
-            "wait_share": round(look.wait_share, 4),
-            "samples_per_s": None if look.samples_per_s is None else round(look.samples_per_s, 2),
-            "peak_bytes": look.peak_bytes,
-            "evaluates": look.evaluates,
-            "lines": [{"at": line.at, "write": line.write} for line in result.lines],
-            "offered": [{"at": line.at, "write": line.write} for line in result.offered],
-            "advice": list(result.advice),
-            "gain": _gain_document(result),
-        },
-        "answer": None if result.profile is None else found.verdict.document(),
+    script = {
+        "command": str(result.command),
+        "launches": result.launches,
+        "seconds": round(result.seconds, 1),
+        "isolation": result.isolation,
+        "interrupted": result.interrupted,
+        "loaders": [
+            loader.model_dump(mode="json", exclude={"kind", "at", "applied", "refused", "notes", "script"})
+            for loader in look.loaders
+        ],
+        "training": None if look.training is None else look.training.place,
+        "lever": found.lever,
+        "ranks": look.ranks,
+        "device": look.device,
+        "device_name": look.device_name,
+        "precision": look.precision,
+        "tf32": look.tf32,
+        "torch": look.torch,
+        "steps": look.steps,
+        "step_s": round(look.step_s, 6),
+        "step_interval_s": [round(value, 6) for value in look.step_interval_s],
+        "wait_share": round(look.wait_share, 4),
+        "samples_per_s": None if look.samples_per_s is None else round(look.samples_per_s, 2),
+        "peak_bytes": look.peak_bytes,
+        "evaluates": look.evaluates,
+        "lines": [{"at": line.at, "write": line.write} for line in result.lines],
+        "offered": [{"at": line.at, "write": line.write} for line in result.offered],
+        "advice": list(result.advice),
+        "gain": _gain_document(result),
     }
+    return search_document(result.stored, found, script=script)
 
 
 def _gain_document(result: ScriptResult) -> dict[str, object] | None:

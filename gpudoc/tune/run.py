@@ -24,6 +24,7 @@ from gpudoc.progress import SILENT, Progress
 from gpudoc.train.data.order import auto_global_batch
 from gpudoc.train.start.launch import choose_ranks
 from gpudoc.tune.conditions import check_system, check_writable, free_host_bytes, require_gpus
+from gpudoc.tune.document import SCHEMA, search_document
 from gpudoc.tune.findings import (
     AUTO_CEILING,
     AUTO_FACTOR,
@@ -397,11 +398,6 @@ class _Search:
 def document(result: TuneResult | ScalingResult) -> Mapping[str, object]:
     """The result as `gpudoc.tune.v1`; `scaling` only where it was measured, `profile` null where nothing was tuned."""
     if isinstance(result, ScalingResult):
-        return {"schema": "gpudoc.tune.v1", "profile": None, "scaling": result.scaling.document()}
-    found: dict[str, object] = {"profile": result.stored.profile.document(), "path": str(result.path)}
-    found["kept"] = list(result.stored.kept)
-    found["gain"] = result.findings.gain.document()
-    found["answer"] = result.findings.verdict.document() if result.findings.asked_for_speed else None
-    if result.scaling is not None:
-        found["scaling"] = result.scaling.document()
-    return {"schema": "gpudoc.tune.v1", **found}
+        return {"schema": SCHEMA, "profile": None, "scaling": result.scaling.document()}
+    scaling = {} if result.scaling is None else {"scaling": result.scaling.document()}
+    return search_document(result.stored, result.findings, gain=result.findings.gain.document(), **scaling)
