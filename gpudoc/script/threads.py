@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpudoc.doctor.spinning import may_sleep
-from gpudoc.profile.model import VariantTrial
 from gpudoc.script.findings import ScriptFindings
 from gpudoc.script.runner import CommandSession
 from gpudoc.tune.model.noise import noise_of
 from gpudoc.tune.search.choose import speedup
+from gpudoc.tune.search.levers import row_of
 from gpudoc.tune.search.repetition import wins
 from gpudoc.tune.search.variants import SLEEPING
-from gpudoc.tune.trial.messages import Request, Trial, Variant
+from gpudoc.tune.trial.messages import Request, Variant
 
 # both, and each once more because others disturb them
 _LAUNCHES = 4
@@ -31,11 +31,11 @@ def try_sleeping(session: CommandSession, found: ScriptFindings) -> None:
     asleep = plain.model_copy(update={"variant": Variant.model_validate(SLEEPING.changes)})
     before = session.run(plain, f"others keep {noise.most_cpus:.1f} CPUs busy, and OpenMP's threads spin beside them")
     after = session.run(asleep, f"trying {SLEEPING.name}")
-    is_kept = before.fits and after.fits and wins(after, before, session.run)
-    row = _row(after, speedup([before], [after]), is_kept=is_kept)
+    is_faster = before.fits and after.fits and wins(after, before, session.run)
+    row = row_of(SLEEPING, after, speedup([before], [after]), None, is_faster)
     found.tried.append(row)
     session.say(f"  {row.why}")
-    if is_kept:
+    if row.kept:
         session.variant = found.variant = asleep.variant
         # what is decided next is decided for steps as they now go
         measured = after.measured
@@ -45,17 +45,3 @@ def try_sleeping(session: CommandSession, found: ScriptFindings) -> None:
             wait_share=measured["wait_share"],
             samples_per_s=measured.get("samples_per_s"),
         )
-
-
-def _row(trial: Trial, times: float | None, *, is_kept: bool) -> VariantTrial:
-    verdict = "kept" if is_kept else "not used"
-    told = f"{trial.end.value}: {trial.detail[:200]}" if times is None else f"{times:.2f} times the speed"
-    near = " (such timings differ by that much)" if times is not None and times > 1 and not is_kept else ""
-    return VariantTrial(
-        name=SLEEPING.name,
-        changes=dict(SLEEPING.changes),
-        times=None if times is None else round(times, 4),
-        kept=is_kept,
-        rejected=None if is_kept else "slower" if times is not None and times <= 1 else "not faster beyond doubt",
-        why=f"{SLEEPING.name}: {told}{near}: {verdict}",
-    )

@@ -88,7 +88,7 @@ class _Climb:
             return None
         tolerance = max(self.tolerance, lever.tolerance)
         check = _check(self.reference, trial, tolerance)
-        row = _row(lever, trial, speedup([self.best], [trial]), check, wins(trial, self.best, self._run))
+        row = row_of(lever, trial, speedup([self.best], [trial]), check, wins(trial, self.best, self._run))
         found.tried.append(row)
         session.say(f"  {row.why}")
         if row.kept:
@@ -157,35 +157,36 @@ def _check(reference: Reference | None, trial: Trial, tolerance: float) -> _Chec
     return _Check(agree(losses), losses, explain_losses(losses))
 
 
-def _row(lever: Lever, trial: Trial, times: float | None, check: _Check, is_faster: bool) -> VariantTrial:
-    """What came of a lever, in numbers and in one line."""
-    is_kept = trial.fits and is_faster and check.agrees
-    rejected = None if is_kept else _rejected(trial, times, check)
+def row_of(lever: Lever, trial: Trial, times: float | None, check: _Check | None, is_faster: bool) -> VariantTrial:
+    """What came of a lever, in numbers and in one line; without a `check` its losses are not compared."""
+    agrees = check is None or check.agrees
+    is_kept = trial.fits and is_faster and agrees
     verdict = "kept" if is_kept else "not used"
+    but = "but " if times is not None and times > 1 and not agrees else ""
+    losses = "" if check is None else f", {but}{check.told}"
     if not trial.fits:
         why = why_rejected(trial)
     elif times is None:
-        why = f"it runs where nothing did, and {check.told}: {verdict}"
+        why = f"it runs where nothing did{losses}: {verdict}"
     else:
         near = " (such timings differ by that much)" if times > 1 and not is_faster else ""
-        but = ", but" if times > 1 and not check.agrees else ","
-        why = f"{times:.2f} times the speed{near}{but} {check.told}: {verdict}"
+        why = f"{times:.2f} times the speed{near}{losses}: {verdict}"
     return VariantTrial(
         name=lever.name,
         changes=dict(lever.changes),
         times=None if times is None else round(times, 4),
-        losses=check.losses if trial.fits else None,
+        losses=check.losses if check is not None and trial.fits else None,
         kept=is_kept,
         why=f"{lever.name}: {why}",
-        rejected=rejected,
+        rejected=None if is_kept else _rejected(trial, times, agrees=agrees),
     )
 
 
-def _rejected(trial: Trial, times: float | None, check: _Check) -> str:
+def _rejected(trial: Trial, times: float | None, *, agrees: bool) -> str:
     """In a few words why a lever is not used."""
     if not trial.fits:
         return "it failed"
-    if not check.agrees:
+    if not agrees:
         return "it trains otherwise"
     if times is not None and times <= 1:
         return "slower"
