@@ -129,11 +129,11 @@ import signal, sys
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 from tests.script.test_run import Heard
 from gpudoc.script.apply import Applied
-from gpudoc.script.messages import Order
+from gpudoc.script.messages import HookOrder
 from gpudoc.script.run import run
 heard = Heard()
 heard.say = lambda text: print(text.partition(":")[0], flush=True)
-finished = run(Applied(words=("sh", "-c", sys.argv[1]), order=Order(purpose="run")), heard)
+finished = run(Applied(words=("sh", "-c", sys.argv[1]), order=HookOrder(purpose="run")), heard)
 print(finished.exit_code, finished.interrupted, finished.report is None, flush=True)
 """
 
