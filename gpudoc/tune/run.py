@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gpudoc import facts
@@ -128,25 +128,21 @@ def run(
             search.journal.close()
 
 
+@dataclass(slots=True)
 class _Search:
-    def __init__(
-        self,
-        options: SearchOptions,
-        loaded: Loaded,
-        choice: Choice,
-        machine: Machine,
-        progress: Progress,
-        deadline: Deadline,
-    ) -> None:
-        self._options = options
-        self._loaded = loaded
-        self._choice = choice
-        self._machine = machine
-        self._progress = progress
-        self._deadline = deadline
-        self._on_gpu = choice.device == "cuda"
-        self._ranks = self._most = 1
-        self.journal = Journal(None)
+    _options: SearchOptions
+    _loaded: Loaded
+    _choice: Choice
+    _machine: Machine
+    _progress: Progress
+    _deadline: Deadline
+    _ranks: int = 1
+    _most: int = 1
+    journal: Journal = field(default_factory=lambda: Journal(None))
+
+    @property
+    def _on_gpu(self) -> bool:
+        return self._choice.device == "cuda"
 
     def run(self, launcher: Launcher) -> TuneResult | ScalingResult:
         self._deadline.show(self._progress, "importing PyTorch and your workload")
