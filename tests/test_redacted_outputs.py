@@ -30,7 +30,6 @@ from gpudoc.render import (
     train,
 )
 from gpudoc.render.doctor_output import Output, render_markdown, shareable, show
-from gpudoc.script.command import Command
 from tests.fleet.test_documents import a_record
 from tests.render.test_bench_page import RECORD
 from tests.render.test_plan import answer
@@ -74,7 +73,7 @@ def test_bench(tmp_path, capsys):
 
 def test_tune_of_a_command(tmp_path, capsys):
     options, found, session = searched()
-    options = replace(options, command=Command(tuple(TEXT.split())))
+    options = replace(options, command=tuple(TEXT.split()))
     result = result_of(options, found, session)
     result = replace(result, stored=replace(result.stored, path=Path("/home/maryjane/p.yaml")))
     script.show(result, as_json=True, plain=True, verbose=False)
