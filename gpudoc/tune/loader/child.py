@@ -23,7 +23,7 @@ from gpudoc.tune.child.training import Trainee
 from gpudoc.tune.loader.messages import (
     AskRun,
     Costs,
-    Failure,
+    LoaderFailure,
     LoaderAnswer,
     LoaderQuestion,
     LoaderRun,
@@ -237,7 +237,7 @@ def private_bytes() -> int:
 
 
 def answer(bench: LoaderBench, question: LoaderQuestion) -> LoaderAnswer:
-    """The answer to one question; what the user's code raises is a `Failure`."""
+    """The answer to one question; what the user's code raises is a `LoaderFailure`."""
     asks = question.asks
     try:
         if isinstance(asks, AskRun):
@@ -247,14 +247,14 @@ def answer(bench: LoaderBench, question: LoaderQuestion) -> LoaderAnswer:
         return LoaderAnswer(says=describe(problem))
 
 
-def describe(problem: BaseException) -> Failure:
+def describe(problem: BaseException) -> LoaderFailure:
     """A failure as data: the last line says what, the traceback where; a worker's own traceback stands in its text."""
     # torch says "exited unexpectedly" and chains the signal, which is what a reader needs
     while problem.__context__ is not None and "exited unexpectedly" in str(problem):
         problem = problem.__context__
     text = users_traceback(problem).rstrip()
     last = next((line for line in reversed(str(problem).splitlines()) if line.strip()), "")
-    return Failure(failure=f"{type(problem).__name__}: {last}", traceback=text)
+    return LoaderFailure(failure=f"{type(problem).__name__}: {last}", traceback=text)
 
 
 def main(questions: TextIO, parent: int) -> int:

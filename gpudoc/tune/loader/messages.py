@@ -80,7 +80,7 @@ class Ran(Message):
     run: LoaderRun
 
 
-class Failure(Message):
+class LoaderFailure(Message):
     """What the user's code raised: the last line says what, the traceback where."""
 
     kind: Literal["failure"] = "failure"
@@ -91,4 +91,4 @@ class Failure(Message):
 class LoaderAnswer(Message):
     """One answer of the process that measures."""
 
-    says: Annotated[Opened | Costs | Ran | Failure, Field(discriminator="kind")]
+    says: Annotated[Opened | Costs | Ran | LoaderFailure, Field(discriminator="kind")]

@@ -17,7 +17,7 @@ from gpudoc.tune.loader.messages import (
     AskCosts,
     AskRun,
     Costs,
-    Failure,
+    LoaderFailure,
     LoaderAnswer,
     LoaderQuestion,
     LoaderRun,
@@ -147,7 +147,7 @@ class LoaderSession:
             raise self._death() from None
         sender = f"the process that measures loaders (pid {self._process.pid})"
         says = decode(LoaderAnswer, self._read_line(self._process, patience_s), sender).says
-        if isinstance(says, Failure):
+        if isinstance(says, LoaderFailure):
             raise MeasurementError(says.failure, says.traceback)
         return says
 

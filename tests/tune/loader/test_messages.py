@@ -6,7 +6,7 @@ from gpudoc.tune.loader.messages import (
     AskCosts,
     AskRun,
     Costs,
-    Failure,
+    LoaderFailure,
     LoaderAnswer,
     LoaderQuestion,
     LoaderRun,
@@ -48,7 +48,7 @@ def test_every_question_comes_back_as_it_was(asks):
         st.builds(Opened, num_samples=counts, batch_size=counts),
         st.builds(Costs, costs=costs),
         st.builds(Ran, run=runs),
-        st.builds(Failure, failure=st.text(), traceback=st.text()),
+        st.builds(LoaderFailure, failure=st.text(), traceback=st.text()),
     )
 )
 def test_every_answer_comes_back_as_it_was_on_one_line(says):
