@@ -23,8 +23,8 @@ from gpudoc.tune.child.training import Trainee
 from gpudoc.tune.loader.messages import (
     AskRun,
     Costs,
-    LoaderFailure,
     LoaderAnswer,
+    LoaderFailure,
     LoaderQuestion,
     LoaderRun,
     Open,
