@@ -52,7 +52,7 @@ def test_a_gpu_is_awake_before_its_first_timing_and_stays_so(monkeypatch, kind, 
         trainee.calls.append("step")
         now[0] += 0.25
 
-    one = Pace(trainee=trainee, ranks=Alone(), emit=lambda event: None)
+    one = StepPace(trainee=trainee, ranks=Alone(), emit=lambda event: None)
     assert one.warm_up(step, 2) == 0.25
     assert trainee.calls.count("step") == first
     one.warm_up(step, 1)
