@@ -178,7 +178,10 @@ def with_place(finding: Finding, reading: Reading) -> Finding:
 
 
 def _innermost(frames: Sequence[CodeFrame]) -> CodeFrame | None:
-    return next((frame for frame in reversed(frames) if frame.owner == "user"), None)
+    """The user's innermost frame; of text that a file handed to `eval`, the line of that file."""
+    own = [frame for frame in frames if frame.owner == "user"]
+    files = [frame for frame in own if not frame.file.startswith("<string")]
+    return (files or own or [None])[-1]
 
 
 def _placed(finding: Finding, text: Text) -> Finding:

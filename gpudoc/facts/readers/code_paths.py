@@ -20,7 +20,9 @@ _TORCH_PARTS = (
 _TORCH = Pattern(rf"(?:^|/)torch/(?:{_TORCH_PARTS})(?:/|$)")
 _STANDARD = Pattern(
     r"(?i)/lib(?:64)?/python3?(?:\.\d+)?t?/|/python\d*\.zip/|/python3?\d*/lib/|/envs/[^/]+/lib/|conda\d?/lib/|"
-    r"/python3?\.\d+(?:\.\d+)?/lib/"
+    r"/python3?\.\d+(?:\.\d+)?/lib/|"
+    # an installation under another name
+    r"/lib/(?:multiprocessing|concurrent/futures|importlib|asyncio)/"
 )
 _LIBRARIES = (
     r"transformers|accelerate|datasets|diffusers|peft|trl|tokenizers|huggingface_hub|lightning|pytorch_lightning|"

@@ -67,6 +67,15 @@ RAISED = 'Traceback (most recent call last):\n  File "/home/ann/train.py", line 
 FALLBACK = "Traceback (most recent call last):\n  File \"/home/ann/train.py\", line 9, in <module>\n    return c.lr\nAttributeError: 'dict' object has no attribute 'lr'\n"
 
 
+def test_text_that_a_file_evaluates_is_no_place_where_that_file_shows():
+    error = """Traceback (most recent call last):
+  File "fit.py", line 12, in main
+    names = eval(arguments.names)
+  File "<string>", line 1, in <module>
+NameError: name 'cifar' is not defined"""
+    assert "fit.py:12" in report_of(error).findings[0].title
+
+
 def test_of_a_chain_the_exception_that_began_it_counts():
     for link in (DIRECT, HANDLING):
         assert (

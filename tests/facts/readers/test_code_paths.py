@@ -27,6 +27,8 @@ from gpudoc.facts.readers.code_paths import owner_of
         ("/opt/conda/lib/python3.10/multiprocessing/pool.py", "standard"),
         ("/usr/lib/python3.11/json/decoder.py", "standard"),
         (r"C:\Users\ann\AppData\Local\Programs\Python\Python310\lib\threading.py", "standard"),
+        (r"my_python\lib\multiprocessing\reduction.py", "standard"),
+        ("/home/ann/project/lib/logging/rows.py", "user"),
         ("<frozen importlib._bootstrap>", "standard"),
     ],
 )
