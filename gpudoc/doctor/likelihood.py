@@ -64,9 +64,11 @@ def guess(
 ) -> tuple[Finding, ...]:
     """Up to three of the likeliest causes, none already found and none unwanted, the likeliest first.
 
-    Each rests on two signs at least: words that few reports hold, in the lines that are its evidence.
+    Somebody complains, so that nothing is healthy. Each guess rests on two signs at least: words that few reports
+    hold, in the lines that are its evidence.
     """
-    if not likely or likely[0].cause in (HEALTHY, OTHER):
+    likely = _unhealthy(likely)
+    if not likely or likely[0].cause == OTHER:
         return ()
     named = {finding.id for finding in found}
     wanted = [one for one in likely if one.cause in catalogue and one.cause not in unwanted and _is_about(text, one)]
@@ -79,6 +81,16 @@ def guess(
             confidence = round(one.sure, 3)
             guesses.append(Finding(id=one.cause, severity="info", confidence=confidence, evidence=lines, is_guess=True))
     return tuple(guesses)
+
+
+def _unhealthy(likely: Sequence[Likelihood]) -> list[Likelihood]:
+    """The answers without the one that nothing is wrong, whose share the others get."""
+    rest = [one for one in likely if one.cause != HEALTHY]
+    if len(rest) == len(likely):
+        return rest
+    total, certainty = sum(one.share for one in rest), wording.table().certainty
+    shares = [one.share / total for one in rest]
+    return [replace(one, share=s, sure=wording.sure_of(s, certainty)) for one, s in zip(rest, shares, strict=True)]
 
 
 def _is_about(text: Text, one: Likelihood) -> bool:

@@ -8,7 +8,7 @@ from gpudoc.doctor.likelihood import calibrated, guess, likely_causes, weight
 from gpudoc.doctor.model import Evidence, Finder, Finding
 from gpudoc.doctor.registry import CATALOGUE
 from gpudoc.facts.readers import read
-from gpudoc.knowledge.wording import HEALTHY, Likelihood
+from gpudoc.knowledge.wording import HEALTHY, OTHER, Likelihood
 from tests.doctor.causes.judge import report_of
 
 STORAGE = (
@@ -58,6 +58,11 @@ def test_a_guess_is_information_and_rests_on_whole_lines(likely):
     ]
 
 
+def test_of_a_complaint_the_share_of_what_is_healthy_goes_to_the_causes(likely):
+    likely((HEALTHY, 0.6), ("cpu_only_torch", 0.3), ("slow_storage", 0.1))
+    assert [one.id for one in guesses(TOLD)] == ["cpu_only_torch", "slow_storage"]
+
+
 @pytest.mark.parametrize("words", [("dict",), ("memory", "gpu", "training"), ("keeps", "keep")])
 def test_one_sign_is_no_guess_nor_are_words_of_every_report(likely, words):
     likely(("cpu_only_torch", 0.7), words=words)
@@ -69,7 +74,7 @@ def test_what_was_found_is_not_said_again_and_what_is_hardly_likely_not_at_all(l
     assert guesses(TOLD, Finding(id="cpu_only_torch", confidence=0.5, evidence=())) == []
     likely(("cpu_only_torch", 0.25))
     assert guesses(TOLD) == []
-    likely((HEALTHY, 0.45), ("cpu_only_torch", 0.6))
+    likely((OTHER, 0.45), ("cpu_only_torch", 0.6))
     assert guesses(TOLD) == []
 
 

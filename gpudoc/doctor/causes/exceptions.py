@@ -181,7 +181,7 @@ def _innermost(frames: Sequence[CodeFrame]) -> CodeFrame | None:
     """The user's innermost frame; of text that a file handed to `eval`, the line of that file."""
     own = [frame for frame in frames if frame.owner == "user"]
     files = [frame for frame in own if not frame.file.startswith("<string")]
-    return (files or own or [None])[-1]
+    return (files or own)[-1] if own else None
 
 
 def _placed(finding: Finding, text: Text) -> Finding:
