@@ -146,6 +146,36 @@ class Linear:
             start = end if end > begin else end + 1
 
 
+class Scan:
+    """Bytes as they are in a file, searched by RE2; without it, as in the archive of `make zipapp`, by Python's engine.
+
+    Only for alternatives of a bounded length, which no engine is slow to search for.
+    """
+
+    __slots__ = ("_engine",)
+
+    def __init__(self, source: str) -> None:
+        self._engine: Linear | re.Pattern[bytes]
+        try:
+            self._engine = Linear(source)
+        except ValueError:
+            self._engine = re.compile(source.encode())
+
+    def search(self, text: bytes, start: int = 0) -> Span | None:
+        """Where the first match from `start` stands, or None."""
+        if isinstance(self._engine, Linear):
+            spans = self._engine.search(text, start)
+            return None if spans is None else spans[0]
+        match = self._engine.search(text, start)
+        return None if match is None else match.span()
+
+    def finditer(self, text: bytes) -> Iterator[Span]:
+        """Where every match stands, first to last."""
+        if isinstance(self._engine, Linear):
+            return (spans[0] for spans in self._engine.finditer(text))
+        return (match.span() for match in self._engine.finditer(text))
+
+
 _NOWHERE: Span = (-1, -1)
 _BEYOND_ASCII = r"\u"
 

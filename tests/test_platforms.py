@@ -11,7 +11,7 @@ from gpudoc.doctor.device import choose
 from gpudoc.errors import GpudocError
 from gpudoc.facts.live import job, target
 from gpudoc.facts.model import Machine
-from gpudoc.tune import options
+from gpudoc.tune import conditions
 
 OLD_DRIVER = "UserWarning: CUDA initialization: The NVIDIA driver on your system is too old (found version 11040).\n"
 # what Python lacks on Windows: gone for gpudoc, while the libraries that it uses keep theirs
@@ -75,13 +75,13 @@ def test_a_job_is_not_watched_without_the_proc_of_linux(tmp_path, monkeypatch):
 
 
 def test_tuning_needs_fork_and_on_a_cpu_the_proc_of_linux(monkeypatch):
-    monkeypatch.setattr(options, "Path", lambda name: _Nowhere())
+    monkeypatch.setattr(conditions, "Path", lambda name: _Nowhere())
     with pytest.raises(GpudocError, match="only Linux has"):
-        options.check_system(on_gpu=False)
-    options.check_system(on_gpu=True)
+        conditions.check_system(on_gpu=False)
+    conditions.check_system(on_gpu=True)
     monkeypatch.delattr(os, "fork")
     with pytest.raises(GpudocError, match="by fork") as told:
-        options.check_system(on_gpu=True)
+        conditions.check_system(on_gpu=True)
     assert "WSL 2" in told.value.hint
 
 

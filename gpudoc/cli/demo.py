@@ -31,10 +31,11 @@ def demo(
 
     from gpudoc.knowledge.failures import FAILURES
     from gpudoc.render import frame
+    from gpudoc.render.console import print_lines
     from gpudoc.render.demo import render_list
 
     if text:
-        print(_find(name or FAILURES[0].name).text, end="")
+        print_lines(_find(name or FAILURES[0].name).text.removesuffix("\n"))
     elif name is not None:
         _show(_find(name), plain)
     elif show_all:

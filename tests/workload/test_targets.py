@@ -84,4 +84,4 @@ def test_a_module_that_does_not_exist_is_a_typing_error_and_no_question_of_trust
     assert caught.value.hint == "did you mean own_target:build?"
     with pytest.raises(GpudocError, match="none is installed") as caught:
         resolve("nothing_like_it_here:build", allowed)
-    assert "put nothing_like_it_here.py beside the config" in caught.value.hint
+    assert "put nothing_like_it_here.py next to the config" in caught.value.hint

@@ -136,9 +136,9 @@ def test_a_file_that_would_run_code_is_refused(tmp_path, write):
     [
         ("none.safetensors", None, "does not exist"),
         ("w.safetensors", b"text", "cannot be read"),
-        ("w.pt", b"text", "holds more than tensors|no file of torch.save"),
-        ("w.pt", b"", "no file of torch.save"),
-        ("model.safetensors.index.json", b"{}", "is no index of weights"),
+        ("w.pt", b"text", "holds more than tensors|not a file of torch.save"),
+        ("w.pt", b"", "not a file of torch.save"),
+        ("model.safetensors.index.json", b"{}", "is not an index of weights"),
         (
             "model.safetensors.index.json",
             b'{"weight_map": {"a": "../a.safetensors"}}',

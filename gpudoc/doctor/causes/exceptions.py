@@ -48,6 +48,7 @@ _SAID_PLACE = Pattern(
 _MOST_BESIDE, _FEW_LINES, _PRINTED_BEFORE, _FEWEST_STEPS = 200, 25, 4, 3
 # what a log marks as a warning: '[W socket.cpp:663]', 'WARNING:root:', 'UserWarning:'
 _WARNS = Pattern(r"\[W(?:\d{4} [^\]]{1,40}| [\w.]{1,40}:\d{1,6})|\bWARN(?:ING)?\b|\b[A-Z]\w{2,30}Warning:")
+_ASSERTS = Pattern(r"(?i)\bassert\w*\b")
 _LONGEST_SOURCE, _LONGEST_MESSAGE = 60, 110
 
 
@@ -167,7 +168,9 @@ def with_place(finding: Finding, reading: Reading) -> Finding:
     """
     quoted = {seen.origin for seen in finding.evidence[:1]}
     for chain in reading.failures:
-        lines = reading.text.lines[max(0, chain.first - _PRINTED_BEFORE) : chain.last + 1]
+        before = reading.text.lines[max(0, chain.first - _PRINTED_BEFORE) : chain.first]
+        asserted = [line for line in before if _ASSERTS.search(line.text)]
+        lines = (*asserted, *reading.text.lines[chain.first : chain.last + 1])
         if quoted.isdisjoint(line.origin for line in lines):
             continue
         frame = place_of(chain, _candidates(chain)[0])

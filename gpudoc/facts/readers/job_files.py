@@ -15,7 +15,7 @@ from typing import IO
 from gpudoc.control_characters import escape_line
 from gpudoc.errors import GpudocError
 from gpudoc.facts.readers.clean import Data
-from gpudoc.patterns import Linear, Pattern
+from gpudoc.patterns import Pattern, Scan
 from gpudoc.shell import quote_path
 
 _MOST_FILES, _DEEPEST = 16_384, 8
@@ -172,13 +172,13 @@ def _is_small(rows: list[list[int]], column: int) -> bool:
 def names_ranks(data: Data) -> bool:
     """Whether a text names more than one rank as its writer, or a launcher says how ranks ended."""
     head = data[:_LOOKED_AT] + data[max(_LOOKED_AT, len(data) - _LOOKED_AT) :]
-    found = (head[spans[0][0] : spans[0][1]].strip() for spans in islice(_prefixes().finditer(head), _MOST_PREFIXES))
+    found = (head[start:end].strip() for start, end in islice(_prefixes().finditer(head), _MOST_PREFIXES))
     return len(set(found)) > 1
 
 
 @functools.cache
-def _prefixes() -> Linear:
-    return Linear(
+def _prefixes() -> Scan:
+    return Scan(
         r"(?m)^(?:[\w.-]{1,40}: )? {0,2}[0-9]{1,4}: |\[[0-9]{1,3},[0-9]{1,5}\]<std|^[\w.-]{1,40}-[0-9]{1,4} {1,12}\| |"
         r"\[(?:rank|Rank|RANK|default|trainer|worker)[:= ]{0,2}[0-9]{1,5}\]|local_rank: [0-9]{1,4}|rank +: [0-9]{1,5}|"
         r"srun: error: [\w.-]{1,60}: tasks? [0-9]|process (?:rank )?[0-9]{1,5} (?:terminated with|with PID)"

@@ -16,7 +16,7 @@ from gpudoc.facts.readers.job_log import EndLine, RankSign
 from gpudoc.facts.readers.large_file import blocks
 from gpudoc.facts.readers.rank_lines import NOBODY, Speaker, read_speaker, read_step, read_time
 from gpudoc.facts.redact import place_to_cut
-from gpudoc.patterns import Linear, Match, Pattern
+from gpudoc.patterns import Match, Pattern, Scan
 
 _BLOCK = 2 << 20
 _LONGEST_LINE, _LONGEST_TEXT = 4_000, 400
@@ -86,7 +86,7 @@ class SignWords:
     def __init__(self, rows: Sequence[RankSign]) -> None:
         words = sorted({word for row in rows for word in row.words})
         self._rows = tuple((row, tuple(row.words), Pattern(row.pattern) if row.pattern else None) for row in rows)
-        self.words = Linear("|".join(_escaped(word) for word in words))
+        self.words = Scan("|".join(_escaped(word) for word in words))
 
     def find(self, line: str, text: str) -> tuple[RankSign, Match[str] | None] | None:
         """The first row that the line shows; `text` is the line without what names its rank."""
@@ -168,9 +168,9 @@ class FileScan:
     def _search(self, block: bytes, begin: int, place: int) -> None:
         """Look for lines that show an end from a place in a block on; beyond the most of them only count lines."""
         counted = place
-        while self._hits < self._most_hits and (spans := self._words.words.search(block, place)) is not None:
-            start = block.rfind(b"\n", 0, spans[0][0]) + 1
-            end = block.find(b"\n", spans[0][0])
+        while self._hits < self._most_hits and (span := self._words.words.search(block, place)) is not None:
+            start = block.rfind(b"\n", 0, span[0]) + 1
+            end = block.find(b"\n", span[0])
             end = len(block) if end < 0 else end
             self._line += block.count(b"\n", counted, start)
             counted = start

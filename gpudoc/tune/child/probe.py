@@ -108,7 +108,7 @@ class Probe:
         self._pace = StepPace(trainee=self._trainee, ranks=self._ranks, emit=emit)
 
     def run(self) -> None:
-        """Do what the request's kind asks for; raises what the steps raise, and StoppedError."""
+        """Do what the request's kind asks for; raises what the steps raise, and ProbeStoppedError."""
         match self._request.kind:
             case "calibrate":
                 self._calibrate()

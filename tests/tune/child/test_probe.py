@@ -82,7 +82,7 @@ def test_few_steady_steps_are_enough_while_memory_stays_as_it_is(events, monkeyp
     assert facts_of(events(request))["steady_steps"] == 5
     sizes = iter(range(100, 200))
     monkeypatch.setattr(Probe, "_resting_bytes", lambda probe: next(sizes) * MIB)
-    with pytest.raises(probe.StoppedError, match=r"memory grows by 1.00 MiB"):
+    with pytest.raises(probe.ProbeStoppedError, match=r"memory grows by 1.00 MiB"):
         events(request)
     late = iter([100] * 4 + [110] * 31)
     monkeypatch.setattr(Probe, "_resting_bytes", lambda probe: next(late) * MIB)
