@@ -150,7 +150,7 @@ def _followers(attempt: Attempt, first: int | None) -> tuple[Followers, ...]:
 
 
 def _said(sign: EndLine) -> str:
-    return sign.row.says or "were asked to end after {first} had failed"
+    return sign.row.says or "had to end after {first} had failed"
 
 
 def _observed(attempt: Attempt) -> int | None:
