@@ -40,8 +40,8 @@ def judge_traces(sources: Sequence[str], ignore: Sequence[str], fail_on: str, ou
     from gpudoc.doctor.document import exit_code
     from gpudoc.doctor.examine import check_ids
     from gpudoc.doctor.model import Evidence
-    from gpudoc.doctor.timeline import summarise
     from gpudoc.facts.readers.kineto import read_trace
+    from gpudoc.facts.readers.timeline import summarise
     from gpudoc.render.live import Live
     from gpudoc.render.trace import TraceReport, show
 

@@ -12,8 +12,8 @@ from gpudoc.facts.readers.job_failure import JobFailure
 from gpudoc.facts.readers.model import ENGLISH, Language, Reading
 
 if TYPE_CHECKING:
-    from gpudoc.doctor.timeline import Timeline
     from gpudoc.facts.process import Watch
+    from gpudoc.facts.readers.timeline import Timeline
 
 # characters of a text that a report shows, of a line that it quotes, before the words that it quotes it for, and kept
 _MOST_SHOWN, _MOST_QUOTED, _BEFORE_THE_WORDS, _MOST_KEPT = 200, 160, 20, 4000

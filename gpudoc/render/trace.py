@@ -9,7 +9,7 @@ from gpudoc.control_characters import to_json
 from gpudoc.doctor import document
 from gpudoc.doctor.live.say import percent
 from gpudoc.doctor.model import Finding, Report
-from gpudoc.doctor.timeline import Part, Timeline
+from gpudoc.facts.readers.timeline import Part, Timeline
 from gpudoc.facts.redact import private, whole
 from gpudoc.render import console, frame
 from gpudoc.render.doctor import marked

@@ -8,7 +8,7 @@ from dataclasses import replace
 from gpudoc.doctor.live.gain import without
 from gpudoc.doctor.live.say import estimated, finding, percent
 from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Remedy, Skip
-from gpudoc.doctor.timeline import Part, Timeline
+from gpudoc.facts.readers.timeline import Part, Timeline
 from gpudoc.units import format_count
 
 TRACE = "the trace"

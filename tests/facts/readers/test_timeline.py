@@ -5,8 +5,8 @@ import pytest
 from gpudoc.doctor.causes.traced import FINDERS
 from gpudoc.doctor.diagnose import diagnose
 from gpudoc.doctor.model import Evidence
-from gpudoc.doctor.timeline import Part, summarise
 from gpudoc.facts.readers.kineto import read_trace
+from gpudoc.facts.readers.timeline import Part, summarise
 from tests.fakes.traces import IN_MAIN, Step, planted, write_nsys
 
 # what is planted, the cause, the part of a step and its milliseconds
