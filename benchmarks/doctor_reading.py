@@ -2,7 +2,7 @@
 
     python benchmarks/doctor_reading.py [--runs 3] [--before CHECKOUT] [--texts FOLDER] [--no-record]
 
-Each input is made here, read in a process of its own (`gpudoc doctor FILE --json`), median of the runs; the start of an
+Each input is made here, read in a separate process (`gpudoc doctor FILE --json`), median of the runs; the start of an
 empty command (`gpudoc --version`) is measured between them, as the part that is not reading. Beside them the CPU time
 of importing what judges, and of one text among many in one process: each example of the signatures, or each `input` of
 the YAML in FOLDER. With --before the same is asked of another checkout in turn, so that a busy machine slows both.
@@ -150,7 +150,7 @@ def cost(arguments: list[str], tree: pathlib.Path) -> tuple[int, float]:
 
 
 def measured(code: str, arguments: list[str], tree: pathlib.Path) -> float:
-    """The number that a program prints in a process of its own."""
+    """The number that a program prints in a separate process."""
     command = [sys.executable, "-c", code, *arguments]
     return float(subprocess.run(command, capture_output=True, text=True, cwd=tree, check=True).stdout.split()[-1])
 

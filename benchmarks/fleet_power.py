@@ -93,7 +93,7 @@ def run(seeds: range, nodes: int, gpus: int, **more: object) -> Tally:
 
 
 def cost(nodes: int, gpus: int) -> dict[str, float]:
-    """Seconds and memory of `gpudoc doctor fleet.json` in a process of its own, reading the file included."""
+    """Seconds and memory of `gpudoc doctor fleet.json` in a separate process, reading the file included."""
     plan, _ = plan_of(0, nodes, gpus)
     with tempfile.TemporaryDirectory() as folder:
         record, truth = build(plan)

@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 def largest_of(fits, low, high, around):
     """(the largest batch that fits, every answer): a bisection between two guesses, then all batches around its end.
 
-    `fits` says whether one batch fits, in a process of its own; nothing is asked twice.
+    `fits` says whether one batch fits, in a separate process; nothing is asked twice.
     """
     answers = {}
 

@@ -1,4 +1,4 @@
-"""Small questions to the GPUs, each asked in a process of its own: a driver that hangs takes only that one along."""
+"""Small questions to the GPUs, each asked in a separate process: a driver that hangs takes only that one along."""
 
 from __future__ import annotations
 

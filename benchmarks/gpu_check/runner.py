@@ -1,4 +1,4 @@
-"""Runs one step in a session of its own, ends all that it started, and looks at what it left on the card."""
+"""Runs one step in a separate session, ends all that it started, and looks at what it left on the card."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _keep(stream: IO[bytes], lines: deque[bytes]) -> None:
 
 
 def run(command: Sequence[str], limit_s: float, environment: Mapping[str, str] | None = None) -> Run:
-    """A command in a session of its own, at most so long; nothing that it started is left, whatever happens."""
+    """A command in a separate session, at most so long; nothing that it started is left, whatever happens."""
     process = subprocess.Popen(
         command,
         cwd=ROOT,
@@ -228,7 +228,7 @@ def held() -> Sequence[int | None]:
 
 
 def why_dead() -> str:
-    """Why the GPUs no longer compute, '' where they do: asked in a process of its own, after a step that failed."""
+    """Why the GPUs no longer compute, '' where they do: asked in a separate process, after a step that failed."""
     done = run([sys.executable, "-m", card.__name__, "alive"], 90.0)
     if done.status is None:
         return "a kernel of one element did not end within 90 s"

@@ -1,4 +1,4 @@
-"""One call of gpudoc's own command line in a process of its own, so that it can be stopped with all that it started."""
+"""One call of gpudoc's own command line in a separate process, so that it can be stopped with all that it started."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Call:
         )
 
     def wait(self, seconds: float) -> bool:
-        """Whether the command has ended, after at most so many seconds."""
+        """Whether the command has ended, after at most that many seconds."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(seconds)
         return self._process.returncode is not None

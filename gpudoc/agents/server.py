@@ -1,6 +1,6 @@
 """The MCP server: which tools an agent has, what each runs, and answers that are short unless all is asked for.
 
-Every tool calls gpudoc's command line with --json in a process of its own: what it answers is redacted as there, and an
+Every tool calls gpudoc's command line with --json in a separate process: what it answers is redacted as there, and an
 agent that cancels a call or goes away ends that process.
 """
 
@@ -47,7 +47,7 @@ async def diagnose_machine(
     quick: Annotated[bool, Field(description="Do not import torch; read its build from files.")] = False,
     full: Full = False,
 ) -> CallToolResult:
-    """Examine this machine: driver, GPUs, PyTorch, containers, memory. It imports torch in a process of its own."""
+    """Examine this machine: driver, GPUs, PyTorch, containers, memory. It imports torch in a separate process."""
     return await _answer(context, ["doctor", *(["--quick"] if quick else [])], full)
 
 

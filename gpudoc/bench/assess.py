@@ -26,10 +26,10 @@ MEANINGS = {
     "rounds_differ": "the medians of the separate processes lie so far apart",
     "throttled": "the GPU cut its clocks for that reason during so much of the time",
     "shared_gpu": "other processes, perhaps of another container, used the GPU; measure again when they have ended",
-    "cache_unknown": "the kernel kept files that it was told to drop, so a cold read cannot be told from a warm one",
+    "cache_unknown": "the kernel kept files that it was asked to drop, so nobody knows a cold read from a warm one",
     "host_cache": "a virtual machine's host may hold the files in its own memory, which cannot be seen from inside",
     "stolen": "the hypervisor took so much of the CPU time away; nothing inside the machine can prevent that",
-    "busy_host": "other processes kept so many CPUs busy meanwhile; stop them and measure again",
+    "busy_host": "other processes kept that many CPUs busy meanwhile; stop them and measure again",
 }
 
 

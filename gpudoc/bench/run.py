@@ -232,7 +232,7 @@ def _take(line: str, harvest: Harvest) -> str:
 
 @contextmanager
 def _worker(plan: Plan) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
-    """The measuring process in a session of its own, so that Ctrl+C reaches only the parent; it is gone afterwards."""
+    """The measuring process in a separate session, so that Ctrl+C reaches only the parent; it is gone afterwards."""
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
             own_module("gpudoc.bench.worker"),

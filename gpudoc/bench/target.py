@@ -56,7 +56,7 @@ def before_measuring(target: Target, *, quick: bool, shared: bool) -> list[str]:
         others = require_alone(machine, [target.choice.index], shared=shared)
         rest = [n for n in range(len(known(machine.gpus) or ())) if n != target.choice.index]
         beyond = require_alone(machine, rest, shared=True)
-        said += [f"! {others}; every figure holds beside them only"] * bool(others)
-        said += [f"! {beyond}; figures over several GPUs hold beside them only"] * bool(beyond)
+        said += [f"! {others}; every figure is valid only while they run"] * bool(others)
+        said += [f"! {beyond}; figures over several GPUs are valid only while they run"] * bool(beyond)
     lasts = f"takes about {format_seconds(QUICK_S if quick else FULL_S)}, and what --data and several GPUs need on top"
     return [*said, lasts] if not quick else said

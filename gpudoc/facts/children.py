@@ -33,7 +33,7 @@ class Child:
 
     A process stuck in a driver survives SIGKILL, so nothing here ever waits for one: its pipe is closed instead.
     `group` is the process group to kill; a worker tells its own, as it is a child of the launcher and not of ours.
-    With a `limit_s` each answer restarts the deadline, until so many seconds have passed in all.
+    With a `limit_s` each answer restarts the deadline, until that many seconds have passed in all.
     """
 
     name: str

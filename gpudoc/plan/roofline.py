@@ -30,7 +30,7 @@ class Exchange:
 
 @dataclass(frozen=True, kw_only=True)
 class StepCost:
-    """What a step of `num_samples` on one GPU computes in so many micro batches, and exchanges meanwhile."""
+    """What a step of `num_samples` on one GPU computes in that many micro batches, and exchanges meanwhile."""
 
     works: tuple[Work, ...]
     num_samples: int

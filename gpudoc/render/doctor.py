@@ -390,5 +390,5 @@ def _first_known(*facts: Fact[str]) -> str:
 
 
 def _wrap(text: str, width: int, *, indent: str = "        ", most: int = 2) -> list[str]:
-    """`text` over at most so many lines, twice as many on a narrow screen."""
+    """`text` over at most that many lines, twice as many on a narrow screen."""
     return fold(text, width, indent=indent, most=most * 2 if width < _SLIM and most > 1 else most)

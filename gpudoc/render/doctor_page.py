@@ -17,7 +17,7 @@ from gpudoc.units import format_count
 KINDS = {"broken": "broken", "warning": "warning", "healthy": "good", "unknown": "warning"}
 # further findings that are shown whole
 _MOST = 3
-_NOTHING = {"file": "No error recognised", "fleet": "The machines are alike"}
+_NOTHING = {"file": "No error recognised", "fleet": "The machines do not differ"}
 
 
 def render_page(report: Report) -> str:

@@ -159,7 +159,7 @@ def unjudged_lines(unjudged: Sequence[Unjudged], most: int | None = None) -> Ite
 def comparison_lines(comparison: FleetComparison, most: int | None = None) -> Iterator[str]:
     """What changed since the older record."""
     yield (
-        f"compared with the older record: {comparison.matched} GPUs are in both; beside what all moved by, "
+        f"compared with the older record: {comparison.matched} GPUs are in both; apart from what all moved by, "
         f"{len(comparison.worse)} figures are worse, {len(comparison.better)} better"
     )
     for shift in comparison.shifts:

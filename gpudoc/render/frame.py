@@ -22,7 +22,7 @@ NARROW, WIDE = 80, 118
 _SMALLEST_BOX = 50
 _WIDEST = 200
 _TO_COPY = Pattern(r" *\$ |next  |profile  |summary: |go on with: ")
-# so many lines are no limit
+# that many lines are no limit
 _ANY = 100
 _WHOLE = Pattern(r"\[[^\[\]]{1,60}\]$|\([^()]{1,40}\)$|`[^`]{1,40}`|gpudoc doctor --\w+(?: \w+)?")
 # of a text with wide characters what stays in one piece: one of them or a word, and what stands right behind it
@@ -130,7 +130,7 @@ def box(lines: Sequence[str], shape: Form, step: str = "fix:") -> list[str]:
 
 
 def fold(text: str, width: int, *, indent: str = "  ", most: int = _ANY) -> list[str]:
-    """`text` over at most so many lines of `width`, broken between words; what is longer ends in an ellipsis."""
+    """`text` over at most that many lines of `width`, broken between words; what is longer ends in an ellipsis."""
     # what stands in brackets at the end is not broken, nor is a command
     kept = _WHOLE.sub(lambda match: match[0].replace(" ", "\u00a0"), text)
     if cell_len(kept) > len(kept):

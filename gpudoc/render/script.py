@@ -35,7 +35,7 @@ def as_text(result: ScriptResult, *, verbose: bool = False) -> str:
     assert result.stored is not None
     lines[2:2] = [f"{sentence[0].upper()}{sentence[1:]}." for sentence in result.stored.kept]
     if result.profile.evidence.disturbed_trials:
-        lines.insert(2, f"! {reasons[0]}; the same command measures those anew when the machine is quiet")
+        lines.insert(2, f"! {reasons[0]}; the same command measures those again when the machine is quiet")
         reasons = reasons[1:]
     found = _found(result)
     if found:

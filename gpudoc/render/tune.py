@@ -65,7 +65,7 @@ def as_text(result: TuneResult | ScalingResult, *, verbose: bool = False, width:
     lines = frame.fold(f"{mark} {headline(result)}", width)
     noise = noise_of(result.journal.trials)
     if noise is not None:
-        again = "Run the same again when the machine is quiet: those are measured anew."
+        again = "Run the same command again when the machine is quiet: it measures those again."
         lines += frame.fold(f"{frame.MARK['warning']} {str(noise)[0].upper()}{str(noise)[1:]}. {again}", width)
         for sentence in about_threads(result.profile.hardware.device, noise, result.findings.tried):
             lines += frame.fold(f"{frame.MARK['warning']} {sentence}", width)

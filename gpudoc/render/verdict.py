@@ -60,7 +60,7 @@ def _longer(verdict: SearchVerdict, command: Sequence[str]) -> str:
 
 
 def with_budget(command: Sequence[str], seconds: float) -> tuple[str, ...]:
-    """The command with a budget of at least so many seconds, before what stands behind --."""
+    """The command with a budget of at least that many seconds, before what stands behind --."""
     words = list(command)
     end = words.index("--") if "--" in words else len(words)
     return (*words[:end], *option_for(seconds).split(), *words[end:])

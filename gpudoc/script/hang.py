@@ -25,7 +25,7 @@ _SAVES = ("/torch/serialization.py", "/torch/distributed/checkpoint/", "/safeten
 
 
 class HangWatch:
-    """Looks in a thread of its own, because a look into a process may take seconds; begins when a rank shows itself.
+    """Looks in a separate thread, because a look into a process may take seconds; begins when a rank shows itself.
 
     `over` are the hangs that were over by themselves; `ended_for` is the one for which the command is to be ended.
     """

@@ -149,7 +149,7 @@ def _decoded(line: bytes, path: Path) -> Event:
         place = ".".join(map(str, first["loc"]))
         text = line[:200].decode(errors="replace")
         raise GpudocError(
-            f"{path.name} holds what is no event ({place}: {first['msg']}): {text!r}",
+            f"{path.name} holds a line that is not an event ({place}: {first['msg']}): {text!r}",
             hint="this is a fault of gpudoc: open an issue with this line",
             exit_code=ExitCode.FAULT,
         ) from None

@@ -22,7 +22,7 @@ _STRETCH_S = 2.0
 _ROUNDS, _EXTRA_ROUNDS = 1, 2
 _STRETCH_STEPS = 16
 # a launch ends before its second epoch, so that the start of one is not measured
-_WHY_PERSISTENT = "persistent_workers true: workers are not started anew at every epoch"
+_WHY_PERSISTENT = "persistent_workers true: workers are not started again at every epoch"
 
 
 def tune_loader(session: CommandSession, found: ScriptFindings, *, seconds: float) -> None:

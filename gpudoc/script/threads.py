@@ -29,7 +29,7 @@ def try_sleeping(session: CommandSession, found: ScriptFindings) -> None:
         return
     plain = Request(kind="variant", batches=(), steps=_STEPS, seconds_per_batch=_SECONDS)
     asleep = plain.model_copy(update={"variant": Variant.model_validate(SLEEPING.changes)})
-    before = session.run(plain, f"others keep {noise.most_cpus:.1f} CPUs busy, and OpenMP's threads spin beside them")
+    before = session.run(plain, f"others keep {noise.most_cpus:.1f} CPUs busy, and OpenMP's threads spin meanwhile")
     after = session.run(asleep, f"trying {SLEEPING.name}")
     is_faster = before.fits and after.fits and wins(after, before, session.run)
     row = row_of(SLEEPING, after, speedup([before], [after]), None, is_faster)

@@ -127,7 +127,7 @@ class SearchOptions:
             raise GpudocError(f"--max-batch {self.max_batch}: at least 1", hint="--max-batch 256")
         if self.out is not None and (self.only_looks or self.is_scaling_only):
             raise GpudocError(
-                f"--only {self.only} tunes nothing, so there is no profile for --out", hint=f"--json > {self.only}.json"
+                f"--only {self.only} tunes nothing, so it has no profile for --out", hint=f"--json > {self.only}.json"
             )
         _ = self.memory_limit_bytes
 

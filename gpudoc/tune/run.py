@@ -149,7 +149,7 @@ class _Search:
         anywhere = Where(device=self._choice.name, limit_bytes=None, deadline=self._deadline)
         told = self._inspect(launcher, anywhere, 1)
         if launcher.no_fork:
-            self._progress.say(f"every trial imports anew and is not forked: {launcher.no_fork}")
+            self._progress.say(f"every trial imports everything again and is not forked: {launcher.no_fork}")
         if self._on_gpu:
             self.choose_ranks(told.card.count if told.card is not None else 0)
         self._progress.say(self._options.cost(max(self._ranks, self._most), on_gpu=self._on_gpu))

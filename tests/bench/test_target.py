@@ -59,12 +59,12 @@ def test_beside_others_nothing_is_measured_unless_told_to():
         target.before_measuring(on, quick=True, shared=False)
     assert caught.value.exit_code == ExitCode.BAD_ANSWER
     (said,) = target.before_measuring(on, quick=True, shared=True)
-    assert "beside them only" in said
+    assert "valid only while they run" in said
     free = target.Target(busy, Choice(device="cuda", index=1, why="asked for"))
     # rows between GPUs use the other one as well
     said, lasts = target.before_measuring(free, quick=False, shared=False)
     assert said.startswith("! others compute on cuda:0: python")
-    assert said.endswith("figures over several GPUs hold beside them only")
+    assert said.endswith("figures over several GPUs hold valid only while they run")
     assert lasts.startswith("takes about 1 min 20 s")
     alone = target.Target(built.machine(built.gpu(0)), Choice(device="cuda", index=0, why="asked for"))
     assert target.before_measuring(alone, quick=True, shared=False) == []

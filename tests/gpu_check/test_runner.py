@@ -9,7 +9,7 @@ from benchmarks.gpu_check import runner
 from benchmarks.gpu_check.model import Result, Step
 from benchmarks.gpu_check.steps import by_result, by_status
 
-# starts a process in a session of its own, says its number, and leaves the ending to others
+# starts a process in a separate session, says its number, and leaves the ending to others
 STARTS = (
     "import subprocess, sys; "
     "one = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True); "

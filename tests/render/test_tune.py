@@ -170,7 +170,7 @@ def test_a_busy_machine_is_said_beside_the_gain(result):
     busy = dataclasses.replace(result, journal=Journal(None, trials=[trial]))
     lines = as_text(busy).splitlines()
     assert lines[1].startswith("! Others kept up to 1.4 CPUs busy during 1 of 1 timings")
-    assert "Run the same again when the machine is quiet" in " ".join(lines[1:4])
+    assert "Run the same command again when the machine is quiet" in " ".join(lines[1:4])
 
 
 def test_verbose_has_every_reason_and_every_trial(result):

@@ -17,7 +17,7 @@ from gpudoc.script.launch import start
 from tests.script.family import alive, marked
 from tests.waiting import wait_until
 
-# a child, one in a session of its own, and one whose parent has ended
+# a child, one in a separate session, and one whose parent has ended
 FAMILY = "sleep 600 & setsid sleep 601 & (setsid sleep 602 &) ; echo started; "
 CELLS = [False, pytest.param(True, marks=pytest.mark.skipif(not what_can_be().files, reason="no cell here"))]
 

@@ -139,7 +139,7 @@ print(finished.exit_code, finished.interrupted, finished.report is None, flush=T
 
 
 class Run:
-    """gpudoc in a process of its own that runs a shell script, which says that it is ready in a file."""
+    """gpudoc in a separate process that runs a shell script, which says that it is ready in a file."""
 
     def __init__(self, tmp_path, script):
         self.environment = marked()

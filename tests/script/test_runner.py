@@ -94,7 +94,7 @@ def test_a_batch_that_changes_the_loader_or_cannot_be_seen_is_not_eaten(given):
 
 
 class Beside(Pretended):
-    """Others keep so many CPUs busy during one launch after the other, then none."""
+    """Others keep that many CPUs busy during one launch after the other, then none."""
 
     def __init__(self, *others, **model):
         super().__init__(**model)

@@ -87,15 +87,15 @@ class StandIn:
         )
 
     def python(self, code: str, **more: str) -> subprocess.CompletedProcess[str]:
-        """Python code in a process of its own, in which PyTorch and training are imported already."""
+        """Python code in a separate process, in which PyTorch and training are imported already."""
         return self._forked([more], code=code)
 
     def gpudoc(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-        """gpudoc in a process of its own, as it is typed."""
+        """gpudoc in a separate process, as it is typed."""
         return self.run(sys.executable, "-m", "gpudoc", *arguments, **more)
 
     def forked(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-        """gpudoc in a process of its own, in which PyTorch and training are imported already."""
+        """gpudoc in a separate process, in which PyTorch and training are imported already."""
         return self._forked([more], *arguments)
 
     def ranks(self, number: int, code: str, **more: str) -> subprocess.CompletedProcess[str]:

@@ -83,7 +83,7 @@ def test_a_trial_asks_the_allocator_for_what_training_asks_for(standin, case):
     gpus = standin()
     write_config(gpus.home, changes)
     told = []
-    # each in a process of its own: cuBLAS asks for its workspace once
+    # each in a separate process: cuBLAS asks for its workspace once
     for who in ("training", "trial"):
         code = CODE.format(batch=GLOBAL_BATCH, case=json.dumps([flags, variant, num_micros]), who=who)
         done = gpus.python(code)

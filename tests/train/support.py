@@ -111,7 +111,7 @@ def command(*arguments: object) -> list[str]:
 
 
 def train(cwd: pathlib.Path, *arguments: object, **options) -> subprocess.CompletedProcess[str]:
-    """`gpudoc train --device cpu ...` in a process of its own."""
+    """`gpudoc train --device cpu ...` in a separate process."""
     line = command("--device", "cpu", *arguments)
     return subprocess.run(line, cwd=cwd, env=environment(), capture_output=True, text=True, timeout=280, **options)
 

@@ -52,7 +52,7 @@ def dump_command(program: str, pid: int) -> list[str]:
 
 
 class Recorder:
-    """A py-spy that records a job in the background, in a session of its own so that Ctrl+C does not cut it."""
+    """A py-spy that records a job in the background, in a separate session so that Ctrl+C does not cut it."""
 
     def __init__(self, program: str, pid: int, output: pathlib.Path, seconds: float) -> None:
         self.output = output

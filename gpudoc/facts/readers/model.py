@@ -36,7 +36,7 @@ class Line:
         return f"{self.source} line {self.number}".strip()
 
     def follows(self, before: Line | None, within: int) -> bool:
-        """Whether it stands in the same input as `before` and at most so many lines below: else a piece is missing."""
+        """Whether it is in the same input as `before`, at most that many lines below; else a piece is missing."""
         return before is None or (self.source == before.source and 0 <= self.number - before.number <= within)
 
 

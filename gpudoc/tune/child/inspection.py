@@ -1,4 +1,4 @@
-"""What a search must know of workload and device before its first trial, found out in a process of its own."""
+"""What a search must know of workload and device before its first trial, found out in a separate process."""
 
 from __future__ import annotations
 

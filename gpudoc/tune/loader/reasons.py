@@ -86,14 +86,14 @@ def _why_pinned(outcome: LoaderOutcome) -> str:
     if outcome.pinned_gain is not None:
         return f"pin_memory {str(pinned).lower()}: pinned memory measured {outcome.pinned_gain:+.1%} against pageable"
     if pinned:
-        return "pin_memory true: copies to the GPU run beside the step only from pinned memory"
+        return "pin_memory true: copies to the GPU run during the step only from pinned memory"
     return "pin_memory false: nothing is copied to a GPU"
 
 
 def _why_persistent(outcome: LoaderOutcome) -> str:
     if outcome.keeps_workers:
         start = format_seconds(max(0.0, outcome.epoch_start_s))
-        return f"persistent_workers true: starting them anew would cost {start} an epoch"
+        return f"persistent_workers true: starting them again would cost {start} an epoch"
     return "persistent_workers false: the data are passed over once"
 
 

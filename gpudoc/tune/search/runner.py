@@ -125,7 +125,7 @@ class WorkloadRunner:
         return self._seen.get(variant)
 
     def expected_s(self, batch: int, *, steps: int, variant: Variant | None = None) -> float:
-        """Seconds that a trial of so many steps should take; an environment's first one starts a process."""
+        """Seconds that a trial of that many steps should take; an environment's first one starts a process."""
         is_cold = variant is not None and variant.environment not in self._warm
         steps_s = steps * batch / self.samples_per_s if self.samples_per_s else 0.0
         return self.overhead_s + steps_s + (self.start_s if is_cold else 0.0)

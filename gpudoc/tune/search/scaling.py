@@ -164,7 +164,7 @@ class ScalingStage:
         )
         verdict, command = conclude(self._points, setup)
         noise = noise_of([trial for trial in self._session.journal.trials if trial.request.kind == "scaling"])
-        doubts = () if noise is None else (f"! {noise}; the same command measures those anew",)
+        doubts = () if noise is None else (f"! {noise}; the same command measures those again",)
         return Scaling(
             device="cuda" if self._on_gpu else "cpu",
             batch=self._settings.batch,
@@ -201,7 +201,7 @@ class ScalingStage:
             self._notes.append(f"{count} ranks share {cpus_usable():g} CPUs")
 
     def _run_alone(self, threads: int) -> Trial:
-        """One rank with so many threads: what several of them are compared with."""
+        """One rank with that many threads: what several of them are compared with."""
         if threads not in self._alone:
             extra = {} if threads == self._num_threads else {"threads": float(threads)}
             why = "one rank alone" + (f" with {format_count(threads, 'thread')}" if not self._on_gpu else "")

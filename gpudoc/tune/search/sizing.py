@@ -182,7 +182,7 @@ def _search(session: WorkloadSession, plan: SearchPlan, variant: Variant) -> Lar
 
 
 def can_start(session: WorkloadSession, batch: int, *, steps: int = 6) -> bool:
-    """Whether a trial of so many steps at `batch` should end before the reserve is touched."""
+    """Whether a trial of that many steps at `batch` should end before the reserve is touched."""
     return session.runner.expected_s(batch, steps=steps) <= session.free_s
 
 
@@ -206,7 +206,7 @@ def _compare_steps(session: WorkloadSession, plan: SearchPlan, expected: MemoryL
 
 
 def compare_steps(session: WorkloadSession, steps: int, seconds: float) -> None:
-    """Learn whether so many small steps under the variant do the same, within so many seconds.
+    """Learn whether that many small steps under the variant do the same, within that many seconds.
 
     What fails in such a trial says nothing of the large steps: then all of those are run.
     """

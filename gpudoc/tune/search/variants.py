@@ -184,7 +184,7 @@ LEVERS: tuple[Lever, ...] = (
         changes={"compile": True, "compile_mode": "blocks"},
         works=lambda a: a.may_compile and a.has_blocks,
         family="compile",
-        to_show="the gain and the time to compile beside the whole model's",
+        to_show="the gain and the time to compile, compared with the whole model's",
     ),
     Lever(
         name="torch.compile, reduce-overhead",
@@ -205,7 +205,7 @@ LEVERS: tuple[Lever, ...] = (
         changes={"compile": True, "compile_mode": "dynamic"},
         works=lambda a: a.may_compile and a.sizes_differ,
         family="compile",
-        to_show="that no length compiles anew, and the gain",
+        to_show="that no length is compiled again, and the gain",
     ),
 )
 

@@ -64,6 +64,6 @@ class Deadline:
 
 
 def option_for(seconds: float) -> str:
-    """The option that gives a search at least so many seconds, in round figures: '--budget 40s', '--budget 3m'."""
+    """The option that gives a search at least that many seconds, in round figures: '--budget 40s', '--budget 3m'."""
     tens = 10 * math.ceil(seconds / 10)
     return f"--budget {tens}s" if tens < 120 else f"--budget {math.ceil(seconds / 60)}m"

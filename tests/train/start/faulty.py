@@ -61,7 +61,7 @@ class Net(nn.Module):
         time.sleep(self.sleep)
         return self.layer(x)
 '''
-# looks ten times a second and reports after so many seconds as its last argument says, so that a test need not wait
+# looks ten times a second and reports after that many seconds as its last argument says, so that a test need not wait
 WATCHED = """
 import sys
 from gpudoc.train.start import launch

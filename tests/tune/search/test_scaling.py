@@ -344,6 +344,6 @@ def test_a_profile_is_not_asked_of_a_measurement(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr("gpudoc.tune.run.Launcher", lambda *_: pytest.fail("a fork server was started"))
     line = ["tune", "--model", "cfg.yaml", "--device", "cpu", "--only", "scaling"]
     assert app.run([*line, "--gpus", "2", "--out", "profile.yaml"]) == 2
-    assert "there is no profile for --out" in capfd.readouterr().err
+    assert "has no profile for --out" in capfd.readouterr().err
     assert app.run([*line, "--gpus", "1"]) == 2
     assert "one rank has nothing to scale to" in capfd.readouterr().err
