@@ -205,7 +205,7 @@ def _full_disk(folder: Path) -> Row:
     mounted = 'mount -t tmpfs -o size=4k none "$0" && exec "$@"'
     with _tune(folder, "45s", ["unshare", "-rm", "sh", "-c", mounted, str(journals)]) as search:
         _, err = search.communicate(timeout=300)
-    said = "the journal cannot be written (No space left on device)"
+    said = "Cannot write the journal (No space left on device)"
     ended = "said, and the search goes on" if said in err and (folder / "profile.yaml").exists() else err[-300:]
     words = next((line.strip() for line in err.splitlines() if said in line), "")
     row = Row(FULL_DISK, "said, and the search goes on", ended, words, round(time.monotonic() - start, 1))
