@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -77,12 +77,12 @@ def _undisturbed() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _children() -> list[psutil.Process]:
-    """All that lives below this process; who left its group or lost its parent is here too."""
+def _children(known: Collection[psutil.Process] = ()) -> list[psutil.Process]:
+    """All that lives below this process but what is `known`; who left its group or lost its parent is here too."""
     found = []
     for one in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
-            if one.status() != psutil.STATUS_ZOMBIE:
+            if one not in known and one.status() != psutil.STATUS_ZOMBIE:
                 found.append(one)
     return found
 
@@ -95,20 +95,20 @@ def _describe(process: psutil.Process) -> str:
         return f"pid {process.pid}"
 
 
-def end_all(grace_s: float = GRACE_S) -> Sequence[str]:
-    """End every process below this one, politely first; who they are that cannot be ended."""
+def end_all(known: Collection[psutil.Process], grace_s: float = GRACE_S) -> Sequence[str]:
+    """End every process below this one that is not `known`, politely first; who they are that cannot be ended."""
     with _undisturbed():
-        for process in _children():
+        for process in _children(known):
             with contextlib.suppress(psutil.Error):
                 process.terminate()
-        psutil.wait_procs(_children(), timeout=grace_s)
+        psutil.wait_procs(_children(known), timeout=grace_s)
         until = time.monotonic() + STUCK_S
-        while (left := _children()) and time.monotonic() < until:
+        while (left := _children(known)) and time.monotonic() < until:
             for process in left:
                 with contextlib.suppress(psutil.Error):
                     process.kill()
             psutil.wait_procs(left, timeout=0.5)
-        stuck = [_describe(process) for process in _children()]
+        stuck = [_describe(process) for process in _children(known)]
         _collect()
         return stuck
 
@@ -127,6 +127,8 @@ def _keep(stream: IO[bytes], lines: deque[bytes]) -> None:
 
 def run(command: Sequence[str], limit_s: float, environment: Mapping[str, str] | None = None) -> Run:
     """A command in a separate session, at most so long; nothing that it started is left, whatever happens."""
+    # what ran before, a program that called this has started
+    known = _children()
     process = subprocess.Popen(
         command,
         cwd=ROOT,
@@ -149,10 +151,10 @@ def run(command: Sequence[str], limit_s: float, environment: Mapping[str, str] |
     try:
         with contextlib.suppress(subprocess.TimeoutExpired):
             status = process.wait(limit_s)
-            psutil.wait_procs(_children(), timeout=GRACE_S)
-            left = [_describe(one) for one in _children()]
+            psutil.wait_procs(_children(known), timeout=GRACE_S)
+            left = [_describe(one) for one in _children(known)]
     finally:
-        stuck = end_all()
+        stuck = end_all(known)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(0.0)
     for reader in readers:

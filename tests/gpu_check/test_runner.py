@@ -1,5 +1,6 @@
 """A step of gpu-check ends with all that it started, whatever happens, and says what went wrong."""
 
+import subprocess
 import sys
 
 import psutil
@@ -35,9 +36,9 @@ def assert_ended(pid):
 
 def test_a_step_over_its_limit_is_ended_with_what_left_its_session_and_keeps_what_it_printed():
     code = f"{STARTS} import time; sys.stderr.buffer.write(bytes([255]) + b' RuntimeError: no\\n'); time.sleep(600)"
-    outcome = runner.run_step(step(code), 1.5, ())
+    outcome = runner.run_step(step(code), 4.0, ())
     assert outcome.state == "cut"
-    assert "one did not end within 2 s, and its processes were ended" in outcome.sentences[0]
+    assert "one did not end within 4 s, and its processes were ended" in outcome.sentences[0]
     assert "RuntimeError: no" in outcome.sentences[0]
     assert "b'" not in outcome.output
     assert_ended(int(outcome.output.split()[0]))
@@ -49,6 +50,12 @@ def test_a_step_that_leaves_a_process_behind_fails_and_the_process_is_ended(monk
     assert done.state == "failed"
     assert "one left a process running, which was ended: pid" in done.sentences[0]
     assert_ended(int(done.output.split()[0]))
+
+
+def test_what_ran_before_the_step_is_neither_ended_nor_counted():
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as own:
+        done = runner.run_step(step("pass"), 60.0, ())
+        assert (done.state, own.poll()) == ("passed", None)
 
 
 def test_a_signal_in_the_middle_ends_the_step_and_puts_back_what_it_changed(tmp_path):
