@@ -13,7 +13,7 @@ from gpudoc.facts.readers.model import Line, Mention, Text
 from gpudoc.patterns import Pattern, Span
 
 _TROUBLE = Listed("trouble")
-# that many lines are somebody's own words; a longer text is, if it speaks in the first person
+# this many lines are somebody's own words; a longer text is, if it speaks in the first person
 _FEW_LINES, _MOST_LINES = 25, 400
 _AROUND, _MOST_MENTIONS = 80, 40
 _CLAUSE_ENDS = Pattern(

@@ -19,7 +19,7 @@ _LEAST_FIRST, _LEAST_SURE = 0.3, 0.15
 _MOST_CANDIDATES = 3
 # a word of fewer reports than one in twenty says something of the cause; two such are two signs
 _TELLING_RARITY, _FEWEST_SIGNS, _WORDS_TRIED = 2.6, 2, 12
-# a guess rests on that many lines
+# a guess rests on at most this many lines
 _MOST_LINES = 3
 WORDS = "said"
 # what the words of a report must name before they make its cause likely: the table learned it beside such reports

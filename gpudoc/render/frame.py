@@ -22,7 +22,7 @@ NARROW, WIDE = 80, 118
 _SMALLEST_BOX = 50
 _WIDEST = 200
 _TO_COPY = Pattern(r" *\$ |next  |profile  |summary: |go on with: ")
-# that many lines are no limit
+# this many lines are no limit
 _ANY = 100
 _WHOLE = Pattern(r"\[[^\[\]]{1,60}\]$|\([^()]{1,40}\)$|`[^`]{1,40}`|gpudoc doctor --\w+(?: \w+)?")
 # of a text with wide characters what stays in one piece: one of them or a word, and what stands right behind it

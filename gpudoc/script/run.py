@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 LEFT_S = 10.0
 _TICK_S = 0.1
 _LOOK_S = 1.0
-# samples/s are those of that many seconds
+# samples/s are those of this many seconds
 _WINDOW_S = 10.0
 
 

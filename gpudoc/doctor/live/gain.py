@@ -121,7 +121,7 @@ def _terms(job: JobShares, queue: _Queue, num_workers: int) -> dict[str, float]:
 
 
 def capacity(job: JobShares, threads: float) -> float:
-    """CPU seconds per second that that many threads of the job get, when other jobs' threads have an equal right.
+    """CPU seconds per second that this many threads of the job get, when other jobs' threads have an equal right.
 
     More threads than CPUs would only take from the others, so they do not count, unless the job has them already.
     """

@@ -22,7 +22,7 @@ _BLOCK = 2 << 20
 _LONGEST_LINE, _LONGEST_TEXT = 4_000, 400
 # of a log in which too many lines show an end, so much of its end is read on
 _TAIL_BYTES = 64 << 10
-# of each row so many signs of a rank are kept, of its first and of its last ones, and that many steps
+# of each row so many signs of a rank are kept, of its first and of its last ones, and this many steps
 _FEW, _MOST_STEPS = 3, 12
 _WINDOWS = 8
 _ENQUEUED = Pattern(r"last enqueued NCCL work: (\d{1,12})|SeqNum=(\d{1,12})")

@@ -11,7 +11,7 @@ Stretch = tuple[torch.cuda.Event, torch.cuda.Event]
 # the first steps load kernels and make the optimizer's state; then ever rarer, so that next to nothing is delayed
 _FIRST_STEP = 4
 _RARER = 16
-# after a change that many steps, until one is as those that follow
+# after a change this many steps, until one is as those that follow
 _SETTLING = 2
 # the pause outlasts the queueing of the step before by this factor, and is never longer than this
 _MARGIN = 1.5

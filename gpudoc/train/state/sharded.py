@@ -165,7 +165,10 @@ def read_into(
     groups = cast("list[dict[str, list[int]]]", state["param_groups"])
     of_number = dict(zip([number for group in groups for number in group["params"]], parameters, strict=True))
     for key in set(rows) - saved:
-        targets[key] = _empty_like(of_number[int(key.split(".", 2)[1])], rows[key])
+        number = key.split(".", 2)[1] if key.count(".") > 1 else ""
+        if not number.isdecimal() or int(number) not in of_number:
+            raise GpudocError(f"{path}: optimizer state of another model: {key}")
+        targets[key] = _empty_like(of_number[int(number)], rows[key])
     _load(targets, reader, path, process_group=council.group)
     model.load_state_dict({name: targets[key] for key, name in names.items()})
     optimizer.load_state_dict(_filled(state, targets))

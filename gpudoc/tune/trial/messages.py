@@ -153,7 +153,7 @@ class Point(TrialPart):
 
 # whose answer is a speed
 TIMED: frozenset[Kind] = frozenset({"look", "default", "variant", "speed", "loader", "joint", "scaling"})
-# others that keep that many CPUs busy are felt once all are in use: by how much, nobody can say
+# others that keep this many CPUs busy are felt once all are in use: by how much, nobody can say
 FELT_CPUS, _FELT_SHARE = 0.25, 0.8
 # so many of the CPUs are felt with the rest idle, too: by the memory, the caches and the clocks that all share
 _FELT_PART = 1 / 8

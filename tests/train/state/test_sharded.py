@@ -15,7 +15,7 @@ from gpudoc.errors import GpudocError
 from gpudoc.train.start.identity import digest
 from gpudoc.train.state import checkpoint
 from gpudoc.train.state.loaded import load
-from gpudoc.train.state.sharded import _Unpickler, reason_of
+from gpudoc.train.state.sharded import _Unpickler, read_into, reason_of
 from tests.train.ranks.test_distributed import told
 
 # a bias of 3 over 2 ranks is cut unevenly, and one of 1 leaves a rank without any of it
@@ -299,3 +299,19 @@ def test_a_metadata_of_odd_values_is_said_in_one_sentence(written, tmp_path, fou
     path = with_metadata(written, tmp_path, odd)
     with pytest.raises(GpudocError):
         load(path)
+
+
+@pytest.mark.parametrize("name", ["optimizer", "optimizer.first.step", "optimizer.99.step"])
+def test_a_state_that_no_parameter_has_is_said_by_its_name(written, tmp_path, name):
+    """Before anything is read, so that no other rank is asked."""
+
+    def renamed(metadata):
+        rows = metadata.state_dict_metadata
+        rows[name] = rows.pop("optimizer.0.exp_avg")
+        return metadata
+
+    state = load(written[0] / "step-2", parts=True).optimizer
+    model = torch.nn.Sequential(torch.nn.Linear(6, 3), torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 1))
+    optimizer = torch.optim.AdamW(model.parameters())
+    with pytest.raises(GpudocError, match=f"optimizer state of another model: {name}$"):
+        read_into(with_metadata(written, tmp_path, renamed), model, optimizer, state, None)

@@ -15,7 +15,7 @@ from .report import HookReport, is_worker
 # how often is told what was seen
 _EVERY_S = 0.5
 _EVERY_RUN_S = 2.0
-# after that many steps in which the optimizer that is counted did nothing, another one is
+# after this many steps in which the optimizer that is counted did nothing, another one is
 _MAX_WITHOUT = 4
 
 
