@@ -36,6 +36,7 @@ def report(outcome: campaign.Outcome, seconds: float, processes: int) -> str:
         "| entrance | cases |",
         "|---|---|",
         *(f"| {name} | {count} |" for name, count in sorted(outcome.cases.items())),
+        *(f"| {name} | none: {reason} |" for name, reason in sorted(outcome.shut.items())),
         "",
         f"Exit codes: {dict(sorted(outcome.codes.items()))}.",
         f"Slowest {outcome.slowest[0]:.2f} CPU seconds (case {outcome.slowest[1]}).",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
+
+from gpudoc.control_characters import to_json
 
 MOST_BYTES = 2000
 # of doctor's and tune's documents, what comes first; figures of trials and facts of the machine are for who asks
@@ -57,5 +58,5 @@ def _cut(value: object, longest: int, few: int) -> object:
     return value
 
 
-def _size(value: object) -> int:
-    return len(json.dumps(value, ensure_ascii=False).encode("utf-8"))
+def _size(value: Mapping[str, object]) -> int:
+    return len(to_json(value, indent=None).encode("utf-8"))

@@ -6,7 +6,6 @@ agent that cancels a call or goes away ends that process.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from typing import Annotated
@@ -15,12 +14,14 @@ import anyio
 import anyio.to_thread
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import Field
 
 import gpudoc
 from gpudoc.agents.answer import shorten
 from gpudoc.agents.call import Call
+from gpudoc.control_characters import to_json
 
 _TICK_S = 0.5
 _ABOUT = """\
@@ -130,7 +131,11 @@ async def _answer(
     command: Sequence[str] = (),
 ) -> CallToolResult:
     """The document of a command as JSON; gpudoc.error.v1, marked as an error, where it fails."""
-    call = Call([*asked, "--json", *(["--", *command] if command else [])], text)
+    try:
+        call = Call([*asked, "--json", *(["--", *command] if command else [])], text)
+    except (OSError, ValueError) as problem:
+        # a NUL, half a character, or more than a command line may hold
+        raise ToolError(f"gpudoc {asked[0]} cannot be given these arguments: {problem}") from problem
     began = time.monotonic()
     try:
         while not await anyio.to_thread.run_sync(call.wait, _TICK_S):
@@ -140,5 +145,5 @@ async def _answer(
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(call.stop)
     answer = call.answer()
-    said = json.dumps(answer.document if full or answer.failed else shorten(answer.document), ensure_ascii=False)
+    said = to_json(answer.document if full or answer.failed else shorten(answer.document), indent=None)
     return CallToolResult(content=[TextContent(type="text", text=said)], is_error=answer.failed)

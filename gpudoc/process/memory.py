@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+# plain values take less memory than this, in bytes and for each byte of their pickle
+_PICKLE_BYTES, _PICKLE_FACTOR = 64 << 20, 64
+
 
 @dataclass(frozen=True, slots=True)
 class ProcessMemory:
@@ -71,6 +74,11 @@ def memory_room(room_bytes: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def room_for_pickle(num_bytes: int) -> contextlib.AbstractContextManager[None]:
+    """Within it, a pickle of that many bytes gets what one of plain values takes: nine bytes may ask for gigabytes."""
+    return memory_room(_PICKLE_BYTES + _PICKLE_FACTOR * num_bytes)
 
 
 def room_bytes() -> int | None:

@@ -100,6 +100,25 @@ def test_errors_are_results_with_the_way_out():
     assert "--list" not in text_of(missing)
 
 
+@pytest.mark.parametrize(
+    ("tool", "arguments", "because"),
+    [
+        ("plan_memory", {"model": "cfg\0.yaml", "target": "H100"}, "null byte"),
+        ("diagnose_text", {"text": "half of a character: \ud800"}, "surrogates"),
+        ("tune_loader", {"command": ["python", "x" * 200_000]}, "Argument list too long"),
+    ],
+)
+def test_what_no_command_line_may_hold_is_refused_in_a_sentence(tool, arguments, because):
+    async def session():
+        async with mcp.Client(build_server()) as client:
+            return await client.call_tool(tool, arguments)
+
+    result = anyio.run(session)
+    assert result.is_error
+    assert "cannot be given these arguments" in text_of(result)
+    assert because in text_of(result)
+
+
 @pytest.mark.slow
 def test_ten_megabytes_are_a_text_like_any_other():
     log = "step 1 loss 2.0 and some more words of a log that is long\n" * 175_000 + ECC

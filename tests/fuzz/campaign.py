@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.fuzz.entrances import SECRETS
-from tests.fuzz.mutation import case
+from tests.fuzz.mutation import case, entrance_of
 from tests.fuzz.reader import ENDS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,13 +32,17 @@ _CONTROL = re.compile(
 
 @dataclass
 class Outcome:
-    """What a campaign saw: cases by entrance, exit codes, the slowest, the largest, and each broken promise."""
+    """What a campaign saw: cases by entrance, exit codes, the slowest, the largest, and each broken promise.
+
+    `shut` are entrances that could not be tried here, and why.
+    """
 
     cases: Counter[str] = field(default_factory=Counter)
     codes: Counter[int] = field(default_factory=Counter)
     slowest: tuple[float, int] = (0.0, -1)
     largest: tuple[float, int] = (0.0, -1)
     broken: dict[str, list[int]] = field(default_factory=dict)
+    shut: dict[str, str] = field(default_factory=dict)
 
     def breaks(self, promise: str, number: int) -> None:
         self.broken.setdefault(promise, []).append(number)
@@ -47,6 +51,7 @@ class Outcome:
         """Take in what another campaign saw."""
         self.cases += other.cases
         self.codes += other.codes
+        self.shut.update(other.shut)
         self.slowest, self.largest = max(self.slowest, other.slowest), max(self.largest, other.largest)
         for promise, numbers in other.broken.items():
             self.broken.setdefault(promise, []).extend(numbers)
@@ -138,6 +143,9 @@ def run(
                     outcome.breaks("a case ends its process, or takes longer than the patience", reader.running)
                     break
                 number = int(str(row["number"])) + 1
+                if "shut" in row:
+                    outcome.shut[entrance_of(number - 1).name] = str(row["shut"])
+                    continue
                 _judge(row, reader, outcome, slow_s)
                 done = sum(outcome.cases.values())
                 if (most is not None and done >= most) or (seconds is not None and time.monotonic() - began > seconds):

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import functools
 import gzip
+import importlib.util
 import json
 import pickle
 import sys
+import tempfile
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.fuzz import folder, tools
+
+if TYPE_CHECKING:
+    from tests.fakes.traces import Planted
 
 # must never come out of a document that leaves the machine
 # they are known by themselves, so that an edit of the word before them hides nothing
@@ -24,19 +33,50 @@ _SECRET_LINES = (
 
 @dataclass(frozen=True)
 class Entrance:
-    """A kind of file: its name's ending, whole examples, and a call whose result is an exit code."""
+    """A kind of file: its name's ending, whole examples, and a call whose result is an exit code.
+
+    `needs` is a package without which the call cannot be made.
+    """
 
     name: str
     ending: str
     seeds: Callable[[], tuple[bytes, ...]]
     call: Callable[[Path, str], int]
     modes: tuple[str, ...] = ("",)
+    needs: str = ""
+
+    @property
+    def is_shut(self) -> str:
+        """Why the call cannot be made here; '' where it can."""
+        missing = self.needs and importlib.util.find_spec(self.needs) is None
+        return f"the package {self.needs} is not installed" if missing else ""
 
 
 def _doctor(path: Path, mode: str) -> int:
     from gpudoc.cli import app
 
     return int(app.run(["doctor", str(path), *([mode] if mode else [])]))
+
+
+def _doctor_of_folder(path: Path, mode: str) -> int:
+    """The files that this one holds, as the logs of one job."""
+    place = Path("job")
+    folder.unpack(path.read_bytes(), place)
+    return _doctor(place, mode)
+
+
+def _doctor_of_each(path: Path, mode: str) -> int:
+    """The files that this one holds, handed over together."""
+    from gpudoc.cli import app
+
+    places = folder.unpack(path.read_bytes(), Path("several"))
+    return int(app.run(["doctor", *map(str, places[:4]), *([mode] if mode else [])]))
+
+
+def _check(path: Path, mode: str) -> int:
+    from gpudoc.cli import app
+
+    return int(app.run(["check", str(path)]))
 
 
 def _refusable(read: Callable[[Path], object]) -> Callable[[Path, str], int]:
@@ -62,6 +102,32 @@ def _texts() -> tuple[bytes, ...]:
     )
 
 
+def _encoded() -> tuple[bytes, ...]:
+    secret = _SECRET_LINES[1]
+    russian = (f"Почему обучение падает? Вот журнал:\n{text}{secret}Заранее спасибо\n" for text in _TEXTS[:4])
+    chinese = (f"训练开始后报错，日志如下：\n{text}{secret}请问怎么解决？\n" for text in _TEXTS[:4])
+    made = [text.encode(code, "replace") for text in russian for code in ("cp1251", "koi8-r", "cp866", "utf-16-le")]
+    return (*made, *(text.encode(code, "replace") for text in chinese for code in ("gb18030", "utf-16", "utf-16-be")))
+
+
+def _planted_jobs(*names: str) -> tuple[dict[str, bytes], ...]:
+    """The logs by path of jobs of four ranks, each with a secret in its last log."""
+    from tests.fakes import rank_logs
+
+    styles = [style for style in rank_logs.STYLES if style.__name__ in names]
+    jobs = [rank_logs.plant(fault, style, 4, steps=20) for style in styles for fault in rank_logs.FAULTS[::2]]
+    made = [{name: "\n".join(lines).encode() + b"\n" for name, lines in job.files.items()} for job in jobs]
+    return tuple({**files, (last := list(files)[-1]): files[last] + _SECRET_LINES[1].encode()} for files in made)
+
+
+def _job_folders() -> tuple[bytes, ...]:
+    return tuple(folder.pack(files) for files in _planted_jobs("apart", "folders"))
+
+
+def _job_logs() -> tuple[bytes, ...]:
+    return tuple(held for files in _planted_jobs("tee", "labelled", "plain", "late") for held in files.values())
+
+
 def _reports() -> tuple[bytes, ...]:
     from gpudoc.doctor import document
     from gpudoc.doctor.examine import examine_machine, examine_text
@@ -69,6 +135,11 @@ def _reports() -> tuple[bytes, ...]:
 
     reports = [examine_machine(Machine()), *(examine_text([("a", text.encode())]) for text in _TEXTS[:4])]
     return tuple(json.dumps(document.dump(report)).encode() for report in reports)
+
+
+def _compared() -> tuple[bytes, ...]:
+    first, *others = _reports()
+    return tuple(folder.pack({"a.json": first, "b.json": other}) for other in (first, *others))
 
 
 def _fleets() -> tuple[bytes, ...]:
@@ -87,11 +158,29 @@ def _pickles() -> tuple[bytes, ...]:
     return tuple(pickle.dumps(dump, protocol=protocol) for dump in dumps for protocol in (2, 4))
 
 
-def _traces() -> tuple[bytes, ...]:
+def _planted_trace(loader: str) -> Planted:
     from tests.fakes.traces import Step, planted
 
-    made = planted(Step(data=2_000, talk=300, copy=200, reads=True), steps=3)
-    return (json.dumps({"schemaVersion": 1, "traceEvents": made.events}).encode(),)
+    return planted(Step(data=2_000, loader=loader, talk=300, copy=200, reads=True), steps=3)
+
+
+# a secret as a call of the profiled program has it
+_LOADERS = ("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", f"load --token {SECRETS[0]}")
+
+
+def _traces() -> tuple[bytes, ...]:
+    planted = [_planted_trace(loader).events for loader in _LOADERS]
+    return tuple(json.dumps({"schemaVersion": 1, "traceEvents": events}).encode() for events in planted)
+
+
+def _databases() -> tuple[bytes, ...]:
+    from tests.fakes.traces import write_nsys
+
+    with tempfile.TemporaryDirectory() as place:
+        files = [
+            write_nsys(Path(place, f"{number}.sqlite"), _planted_trace(name)) for number, name in enumerate(_LOADERS)
+        ]
+        return tuple(file.read_bytes() for file in files)
 
 
 def _configs() -> tuple[bytes, ...]:
@@ -148,6 +237,46 @@ def _verify_checkpoint(path: Path) -> object:
     return checkpoint.verify(folder)
 
 
+def _sharded() -> tuple[bytes, ...]:
+    import torch
+    from torch.distributed.checkpoint import save
+
+    from gpudoc.train.state.sharded import _Writer
+
+    tensors = {"model.weight": torch.ones(3, 4), "optimizer.0.exp_avg": torch.zeros(3, 4)}
+    rows = {"state": {0: {"step": 2.0, "exp_avg": None}}, "param_groups": [{"lr": 0.1, "params": [0]}]}
+    with tempfile.TemporaryDirectory() as place, warnings.catch_warnings():
+        # that nothing is distributed is meant
+        warnings.simplefilter("ignore")
+        top = Path(place)
+        save(dict(tensors), storage_writer=_Writer(top / "dcp"), no_dist=True)
+        torch.save(rows, top / "optimizer.pt")
+        (top / "state.json").write_text(json.dumps({"schema": "gpudoc.state.v1", "step": 2}))
+        files = sorted(path for path in top.rglob("*") if path.is_file())
+        return (folder.pack({str(path.relative_to(top)): path.read_bytes() for path in files}),)
+
+
+def _load_sharded(path: Path) -> object:
+    """A checkpoint of sharded ranks of which every file is somebody's, so that the manifest agrees with it."""
+    from gpudoc.train.state import checkpoint, loaded
+
+    place = Path("sharded")
+    folder.unpack(path.read_bytes(), place)
+    checkpoint.verify(place)
+    return loaded.load(place)
+
+
+def _calls() -> tuple[bytes, ...]:
+    texts = [{"name": "diagnose_text", "arguments": {"text": text + _SECRET_LINES[1], "full": True}} for text in _TEXTS]
+    others: list[dict[str, object]] = [
+        {"name": "explain_cause", "arguments": {"cause": "gpu_ecc_error"}},
+        {"name": "watch_process", "arguments": {"pid": 1, "seconds": 1.5}},
+        {"name": "plan_memory", "arguments": {"model": "cfg.yaml", "target": "H100,24GiB"}},
+        {"name": "tune_loader", "arguments": {"command": ["python", "train.py"], "budget": "3m"}},
+    ]
+    return tuple(json.dumps(call, ensure_ascii=False).encode() for call in (*texts, *others))
+
+
 def _names() -> tuple[bytes, ...]:
     return (b"python", b"python train.py --token " + SECRETS[0].encode(), "пайтон".encode(), b"\x1b]0;OWNED\x07")
 
@@ -174,14 +303,23 @@ ENTRANCES = (
     Entrance("text", ".log", _texts, _doctor, ("", "--json", "--markdown", "--verbose")),
     Entrance("report", ".json", _reports, _doctor, ("", "--json", "--markdown")),
     Entrance("fleet", ".json", _fleets, _doctor, ("", "--json", "--markdown")),
+    Entrance("text in another encoding", ".txt", _encoded, _doctor, ("", "--json", "--markdown")),
     Entrance("packed", ".gz", _packed(_texts), _doctor, ("",)),
+    Entrance("log of many ranks", ".log", _job_logs, _doctor, ("", "--json", "--markdown")),
+    Entrance("folder of logs", ".job", _job_folders, _doctor_of_folder, ("", "--json", "--markdown")),
+    Entrance("compared reports", ".pair", _compared, _doctor_of_each, ("", "--json", "--markdown")),
     Entrance("pickle", ".pickle", _pickles, _doctor, ("", "--json")),
     Entrance("trace", ".json", _traces, _doctor, ("", "--json")),
     Entrance("packed trace", ".json.gz", _packed(_traces), _doctor, ("",)),
+    Entrance("trace of nsys", ".sqlite", _databases, _doctor, ("", "--json")),
     Entrance("config", ".yaml", _configs, _refusable(_load_config)),
+    Entrance("check of a config", ".yaml", _configs, _check),
+    Entrance("check of a profile", ".yaml", _profiles, _check),
     Entrance("profile", ".yaml", _profiles, _refusable(_load_profile)),
     Entrance("journal", ".jsonl", _journals, _refusable(_open_journal)),
     Entrance("checkpoint", ".json", _manifests, _refusable(_verify_checkpoint)),
+    Entrance("sharded checkpoint", ".checkpoint", _sharded, _refusable(_load_sharded), needs="torch"),
+    Entrance("call of a tool", ".json", _calls, tools.call_tool, ("--json",), needs="mcp"),
     Entrance("process name", ".name", _names, _process_names, ("", "--json", "--markdown")),
 )
 

@@ -37,10 +37,15 @@ _PUMPED = (
 _NAMES = ("x", "a b", "$(touch pwned)", "-n", "\x1b[31mred", "naïve", "x;touch pwned2", "a\nb", "…", "%s", "'q'", '"')
 
 
+def entrance_of(number: int) -> Entrance:
+    """Where the case of that number is handed over."""
+    return ENTRANCES[number % len(ENTRANCES)]
+
+
 def case(number: int) -> tuple[Entrance, bytes, str, str]:
     """The entrance, the content, the file's name and the mode of a case."""
     draw = random.Random(number)
-    entrance = ENTRANCES[number % len(ENTRANCES)]
+    entrance = entrance_of(number)
     content = draw.choice(seeds_of(entrance.name))
     inside = entrance.name.startswith("packed") and draw.random() < 0.5
     if inside:

@@ -1,20 +1,21 @@
 """A process that reads one fuzzed file after another: `python -m tests.fuzz.reader FD FIRST STEP`.
 
 Its standard output is a terminal that the parent reads. For each case it writes to FD a line of JSON: number, exit
-code, CPU seconds, and by how much memory grew at its highest moment.
+code, CPU seconds, and by how much memory grew at its highest moment; or why its entrance is shut here.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import tempfile
 import time
 import traceback
 from pathlib import Path
 
-from tests.fuzz.mutation import case
+from tests.fuzz.mutation import case, entrance_of
 
 # in both streams behind what a case wrote, with its number
 ENDS = "the end of case "
@@ -31,6 +32,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         while True:
+            if shut := entrance_of(number).is_shut:
+                os.write(told, json.dumps({"number": number, "shut": shut}).encode() + b"\n")
+                number += step
+                continue
             entrance, content, name, mode = case(number)
             path = Path(name)
             path.write_bytes(content)
@@ -48,7 +53,8 @@ def main() -> None:
                 print(f"\n{ENDS}{number}", file=stream, flush=True)
             row = {"number": number, "code": code, "seconds": time.process_time() - began, "grew": _peak_mib() - before}
             os.write(told, json.dumps({**row, "fault": fault[-2000:]}).encode() + b"\n")
-            path.unlink(missing_ok=True)
+            for left in Path().iterdir():
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
             number += step
 
 

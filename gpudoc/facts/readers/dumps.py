@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 from gpudoc.errors import GpudocError
 from gpudoc.patterns import Pattern
-from gpudoc.process.memory import memory_room
+from gpudoc.process.memory import room_for_pickle
 
 if TYPE_CHECKING:
     from gpudoc.facts.readers.clean import Data
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 _PICKLE = b"\x80"
 # the holder of blocks that were made while nobody recorded where
 NOT_RECORDED = "not recorded"
-# plain values take less memory than this, in bytes and for each byte of the dump
-_ROOM_BYTES, _ROOM_FACTOR = 64 << 20, 64
 _LONGEST_WORDS, _LONGEST_LIST, _MOST_VALUES = 1_000, 400_000, 256
 # of each list in a dump, as many are read: a recorder holds some thousands of calls
 _MOST_ENTRIES, _MOST_GROUPS = 50_000, 1_000
@@ -89,7 +87,7 @@ def is_dump(data: Data) -> bool:
 def read_dump(data: Data, name: str) -> RankTrace | tuple[MemorySnapshot, ...]:
     """A flight recorder's dump, or the memory of each GPU in a snapshot; GpudocError for any other pickle."""
     try:
-        with memory_room(_ROOM_BYTES + _ROOM_FACTOR * len(data)):
+        with room_for_pickle(len(data)):
             content = _Plain(io.BytesIO(data[:])).load()
         return _read_content(content, name)
     except GpudocError:

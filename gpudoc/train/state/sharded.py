@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import inspect
+import os
 import pickle
 import shutil
 import warnings
@@ -27,6 +28,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, empty
 
 from gpudoc.errors import GpudocError
+from gpudoc.process.memory import room_for_pickle
 from gpudoc.train.ranks.protocol import own_part
 from gpudoc.train.state import checkpoint
 from gpudoc.train.state.checkpoint import Content, Fault, plain_name
@@ -189,7 +191,7 @@ class _Reader(FileSystemReader):
 
     def read_metadata(self, *args: object, **kwargs: object) -> Metadata:
         del args, kwargs
-        with (Path(self.path) / ".metadata").open("rb") as stream:
+        with (Path(self.path) / ".metadata").open("rb") as stream, room_for_pickle(os.fstat(stream.fileno()).st_size):
             metadata = _Unpickler(stream).load()
         if not isinstance(metadata, Metadata):
             raise pickle.UnpicklingError("it holds no metadata of DCP")

@@ -225,6 +225,31 @@ def test_a_pickle_that_runs_something_is_refused(written, tmp_path, monkeypatch)
     assert not (tmp_path / "planted").exists()
 
 
+def test_a_few_bytes_that_ask_for_gigabytes_are_no_metadata(written, forked, tmp_path):
+    shutil.copytree(written[0], tmp_path / "checkpoints")
+    # a place in the memo that is far beyond what a pickle of nine bytes can need
+    (tmp_path / "checkpoints" / "step-2" / "dcp" / ".metadata").write_bytes(
+        b"\x80\x02Nr" + (2**26).to_bytes(4, "little") + b"."
+    )
+    done = forked.run(
+        tmp_path,
+        """
+from resource import RUSAGE_SELF, getrusage
+from gpudoc.train.state.loaded import load
+before = getrusage(RUSAGE_SELF).ru_maxrss
+try:
+    load(out / "checkpoints" / "step-2")
+except GpudocError as problem:
+    grew = getrusage(RUSAGE_SELF).ru_maxrss - before
+    (out / "0.json").write_text(json.dumps({"said": problem.message, "grew_kib": grew}))
+""",
+        ranks=1,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert told(tmp_path, 0)["said"].endswith("dcp/.metadata cannot be read: MemoryError: ")
+    assert told(tmp_path, 0)["grew_kib"] < 400_000
+
+
 class Called:
     def __init__(self, *arguments):
         self.arguments = arguments
