@@ -20,6 +20,8 @@ check: $(VENV)/.ready-test $(VENV)/.ready-docs  ## lint, types, layers, docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file tools/elsewhere.ini --platform win32 --cache-dir .mypy_cache/win32
+	$(BIN)/mypy --config-file tools/elsewhere.ini --platform darwin --cache-dir .mypy_cache/darwin
 	$(BIN)/lint-imports
 	$(BIN)/python tools/help_blocks.py
 	$(BIN)/python -m benchmarks.gpu_check.readme

@@ -9,6 +9,7 @@ import contextlib
 import errno
 import os
 import stat
+import sys
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
@@ -104,19 +105,17 @@ def _text(handle: int) -> str:
 
 def _lock(handle: int, owner: Owner) -> str:
     """Lock the file, or say why there are no locks here; InUseError when somebody else holds it."""
-    try:
+    reason = "this system has no such locks"
+    if sys.platform != "win32":
         import fcntl
-    except ImportError:
-        return "this system has no such locks"
-    ways = (fcntl.lockf,) if owner == "process" else (fcntl.flock, fcntl.lockf)
-    reason = ""
-    for take in ways:
-        try:
-            take(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as problem:
-            if problem.errno in _BUSY:
-                raise InUseError from None
-            reason = problem.strerror or str(problem)
-        else:
-            return ""
+
+        for take in (fcntl.lockf,) if owner == "process" else (fcntl.flock, fcntl.lockf):
+            try:
+                take(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as problem:
+                if problem.errno in _BUSY:
+                    raise InUseError from None
+                reason = problem.strerror or str(problem)
+            else:
+                return ""
     return reason

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -281,16 +282,21 @@ def deadline() -> Iterator[SearchTime]:
 
 @contextmanager
 def _timer(own: SearchTime) -> Iterator[None]:
-    ours = threading.current_thread() is threading.main_thread()
-    # a program that called the library may use it itself
-    if not ours or signal.getsignal(signal.SIGVTALRM) != signal.SIG_DFL or any(signal.getitimer(signal.ITIMER_VIRTUAL)):
+    if sys.platform == "win32" or not _is_timer_free():
         yield
-        return
-    signal.signal(signal.SIGVTALRM, own.tick)
-    signal.siginterrupt(signal.SIGVTALRM, False)
-    signal.setitimer(signal.ITIMER_VIRTUAL, _TICK_S, _TICK_S)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
-        signal.signal(signal.SIGVTALRM, signal.SIG_DFL)
+    else:
+        signal.signal(signal.SIGVTALRM, own.tick)
+        signal.siginterrupt(signal.SIGVTALRM, False)
+        signal.setitimer(signal.ITIMER_VIRTUAL, _TICK_S, _TICK_S)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
+            signal.signal(signal.SIGVTALRM, signal.SIG_DFL)
+
+
+def _is_timer_free() -> bool:
+    """Whether this thread may use the timer of CPU time; a program that called the library may use it itself."""
+    if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
+        return False
+    return signal.getsignal(signal.SIGVTALRM) == signal.SIG_DFL and not any(signal.getitimer(signal.ITIMER_VIRTUAL))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -76,7 +77,7 @@ def read_bytes(path: Path, what: str, *, most_bytes: int = MAX_BYTES) -> bytes:
             if not stat.S_ISREG(kind) and not stat.S_ISFIFO(kind):
                 raise UnreadableError(str(path), f"a device, not a {what} file", hint="name a file")
             # reading a pipe without a writer returns at once, however long the opening would have waited
-            if hasattr(os, "O_NONBLOCK"):
+            if sys.platform != "win32":
                 os.set_blocking(handle, True)
             with os.fdopen(handle, "rb", closefd=False) as file:
                 data = file.read(most_bytes + 1)

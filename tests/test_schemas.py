@@ -69,6 +69,11 @@ def test_records_of_fleets_and_answers_of_tune_are_valid(result):  # noqa: F811
     check(json.loads(json.dumps(document(result))))
 
 
+def test_a_run_that_is_only_written_is_valid(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert printed(capsys, "train", "--model", "quickstart", "--slurm", "job.sbatch")["status"] == "written"
+
+
 def test_a_wrong_type_is_refused(capsys):
     document = printed(capsys, "doctor", "RuntimeError: CUDA error: uncorrectable ECC error encountered")
     document["findings"][0]["confidence"] = "high"

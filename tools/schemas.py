@@ -13,9 +13,9 @@ import dataclasses
 import json
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from gpudoc.bench.documents import RecordDocument
 from gpudoc.doctor.document import SCHEMA as DOCTOR
@@ -24,12 +24,13 @@ from gpudoc.facts.model import Absent
 from gpudoc.fleet.record import SCHEMA as FLEET
 from gpudoc.fleet.record import FleetRecord
 from gpudoc.profile.model import Profile
+from gpudoc.train.report.document import CommandSummary, RunSummary, WrittenSummary
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "schemas"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 Schema = dict[str, Any]
 _PLAIN = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
-TUNE = "gpudoc.tune.v1"
+TUNE, TRAIN = "gpudoc.tune.v1", "gpudoc.train.v1"
 _NUMBERS = {"type": "object", "additionalProperties": {"type": "number"}}
 # card: what is absent is left out there
 _NAMED = ("index", "pci_address", "uuid")
@@ -45,7 +46,7 @@ class Records:
         """The schema of the JSON value that gpudoc.facts.readers.snapshot writes for a value of this type."""
         if kind in _PLAIN:
             return {"type": _PLAIN[kind]}  # type: ignore[index]
-        if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        if isinstance(kind, type) and (dataclasses.is_dataclass(kind) or is_typeddict(kind)):
             return self._record(kind)
         if isinstance(kind, type) and issubclass(kind, tuple):
             kind = tuple[tuple(dict.fromkeys(get_type_hints(kind).values()))]  # type: ignore[misc]
@@ -54,7 +55,7 @@ class Records:
             return {"enum": list(inner)}
         if origin in (Union, types.UnionType):
             return {"anyOf": [self.of(one) for one in inner]}
-        if origin in (tuple, list):
+        if isinstance(origin, type) and issubclass(origin, Sequence):
             items = [self.of(one) for one in inner if one is not Ellipsis]
             return {"type": "array", "items": items[0] if len(items) == 1 else {"anyOf": items}}
         if isinstance(origin, type) and issubclass(origin, Mapping):
@@ -65,15 +66,21 @@ class Records:
         name = kind.__name__
         if name not in self.found:
             self.found[name] = {}
-            self.found[name] = self._absent() if kind is Absent else self._fields(kind)
+            self.found[name] = self._absent() if kind is Absent else self.fields(kind)
         return {"$ref": f"#/$defs/{name}"}
 
     def _absent(self) -> Schema:
         reason = {"absent": {"type": "string", "description": "why it is not known"}}
         return {"type": "object", "properties": reason, "required": ["absent"], "additionalProperties": False}
 
-    def _fields(self, kind: type) -> Schema:
+    def fields(self, kind: type) -> Schema:
+        """The schema of the object that a record of this type is written as."""
         hints = get_type_hints(kind)
+        if is_typeddict(kind):
+            properties = {key: self.of(hint) for key, hint in hints.items()}
+            always = [key for key in properties if key in kind.__required_keys__]  # type: ignore[attr-defined]
+            said = {"description": _first_line(kind)} if kind.__doc__ else {}
+            return {"type": "object", **said, "properties": properties, "required": always}
         kept = {f.metadata.get("key", f.name): hints[f.name] for f in dataclasses.fields(kind)}
         properties = {key: self.of(hint) for key, hint in kept.items() if key is not None}
         always = [key for key, hint in kept.items() if key is not None and _is_always_written(hint)]
@@ -125,6 +132,14 @@ def tune() -> Schema:
     }
 
 
+def train() -> Schema:
+    """What `gpudoc train --json` prints, and `summary.json` of a run."""
+    records = Records()
+    forms = [records.fields(kind) for kind in (RunSummary, CommandSummary, WrittenSummary)]
+    found = dict(sorted(records.found.items()))
+    return {"$schema": DIALECT, "title": TRAIN, "required": ["schema"], "anyOf": forms, "$defs": found}
+
+
 def _name_cards(records: Records) -> None:
     card = records.found["Card"]
     card["properties"], card["required"] = {name: card["properties"][name] for name in _NAMED}, []
@@ -165,6 +180,7 @@ def schemas() -> dict[str, Schema]:
         DOCTOR: doctor(),
         FLEET: fleet(),
         TUNE: tune(),
+        TRAIN: train(),
         "gpudoc.causes.v1": causes(),
         "gpudoc.error.v1": error(),
         "gpudoc.profile.v1": _of_model("gpudoc.profile.v1", Profile),

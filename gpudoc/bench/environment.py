@@ -15,6 +15,7 @@ from gpudoc.bench.sampling import Plan
 from gpudoc.facts.identify import gpu_at
 from gpudoc.facts.model import Absent, Fact, Gpu, Machine
 from gpudoc.facts.numa import cpus_of_node
+from gpudoc.process.beside import cpus_allowed
 from gpudoc.process.openmp import own_openmp
 from gpudoc.units import GIB
 
@@ -33,7 +34,7 @@ def known(fact: Fact[T], otherwise: T) -> T:
 def make_plan(device: str, machine: Machine, *, quick: bool, only: tuple[str, ...], data: Path | None) -> Plan:
     """Threads, sizes and seconds for the measuring process."""
     host = machine.host
-    usable = known(host.cpus_usable, float(len(os.sched_getaffinity(0))))
+    usable = known(host.cpus_usable, float(cpus_allowed()))
     physical = known(host.cpu_cores_physical, psutil.cpu_count(logical=False) or 1)
     near = near_cpus(device, machine)
     if near:

@@ -10,6 +10,7 @@ from gpudoc.bench.environment import FULL_S, QUICK_S
 from gpudoc.doctor.device import Choice, choose, has_gpu
 from gpudoc.doctor.setting import known
 from gpudoc.doctor.sharing import require_alone
+from gpudoc.errors import GpudocError
 from gpudoc.facts import collect
 from gpudoc.facts.model import Machine
 from gpudoc.units import format_seconds
@@ -38,6 +39,8 @@ def find_target(device: str) -> Target:
     With 'auto' the CPU stands in for a GPU that cannot be used. The torch that is examined is the one that measures:
     that of this Python. A machine without a GPU spares its import.
     """
+    if sys.platform == "win32":
+        raise GpudocError("this is Windows, and bench measures Linux and macOS", hint="the same command inside WSL 2")
     python = Path(sys.executable)
     machine = collect(quick=True, python=python)
     if device != "cpu" and has_gpu(machine):

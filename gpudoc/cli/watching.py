@@ -111,10 +111,9 @@ def watch_demo(script: str, *, plain: bool) -> None:
 
     GpudocError where it cannot run: without torch in the Python that doctor would examine, or without py-spy.
     """
-    import signal
-
     from gpudoc.doctor.live.judge import judge
     from gpudoc.facts import Listener, launch
+    from gpudoc.process.ending import SIGKILL
     from gpudoc.render.doctor_output import Output
     from gpudoc.render.live import Live
     from gpudoc.temporary import TemporaryFolder
@@ -125,7 +124,7 @@ def watch_demo(script: str, *, plain: bool) -> None:
     def watched(seen: Watch) -> None:
         _show(judge(seen), seen, output, None)
         with contextlib.suppress(ProcessLookupError):
-            os.kill(seen.pid, signal.SIGKILL)
+            os.kill(seen.pid, SIGKILL)
 
     with TemporaryFolder("demo") as folder, Live(plain=plain) as progress:
         (folder / "train.py").write_text(script, "utf-8")

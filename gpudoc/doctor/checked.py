@@ -1,11 +1,12 @@
-"""Which causes a text rules out: those whose facts it really held. A text that is silent proves nothing."""
+"""Which causes are ruled out: of a text those whose facts it really held, as a text that is silent proves nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-from gpudoc.facts.model import Absent, Machine
-from gpudoc.knowledge.cause_rows import ruled_out_by
+from gpudoc.doctor.model import Skipped
+from gpudoc.facts.model import Absent, Machine, fact_at
+from gpudoc.knowledge.cause_rows import facts_asked_for, ruled_out_by
 
 
 def ruled_out(machine: Machine, unsettled: Collection[str]) -> tuple[str, ...]:
@@ -15,6 +16,15 @@ def ruled_out(machine: Machine, unsettled: Collection[str]) -> tuple[str, ...]:
         for cause, paths in ruled_out_by().items()
         if cause not in unsettled and all(_held(machine, path.split(".")) for path in paths)
     )
+
+
+def not_asked(machine: Machine, passed: Collection[str]) -> tuple[Skipped, ...]:
+    """Those of the causes that passed only because Windows and macOS cannot be asked; none on Linux."""
+    if machine.host.system not in ("Windows", "Darwin"):
+        return ()
+    asked = facts_asked_for()
+    missing = ((cause, path, fact_at(machine, path)) for cause in passed if (path := asked.get(cause)) is not None)
+    return tuple(Skipped(cause, f"{path}: {f.reason}") for cause, path, f in missing if isinstance(f, Absent))
 
 
 def _held(whole: object, path: list[str]) -> bool:

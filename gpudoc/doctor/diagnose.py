@@ -9,7 +9,7 @@ from dataclasses import replace
 from gpudoc.doctor import likelihood, relayed
 from gpudoc.doctor.catalogue import fill
 from gpudoc.doctor.causes.exceptions import with_place, without_warned
-from gpudoc.doctor.checked import ruled_out
+from gpudoc.doctor.checked import not_asked, ruled_out
 from gpudoc.doctor.complaint import complaint_of, end_of_trouble, finished_work, is_calm, is_failure, plain_question
 from gpudoc.doctor.condition import condition
 from gpudoc.doctor.denials import without_denied
@@ -281,6 +281,7 @@ def _ask(
         elif not findings and finder.reads != "text":
             # that a text holds no word of a cause rules nothing out
             passed.setdefault(finder.id)
+    unchecked |= {s.id: s for s in not_asked(evidence.machine, passed.keys() - unchecked.keys())}
     named = {f.id for f in found} - partly
     done = named | set(crashed)
     clean = tuple(i for i in passed if i not in done and i not in unchecked)

@@ -39,8 +39,11 @@ _DISK_FIELDS = ("disk_free_bytes", "tmp_free_bytes")
 _QUICK = "not asked (--quick)"
 
 
-def machine_from(told: Iterable[Child], environment: Mapping[str, str], *, quick: bool) -> Machine:
-    """The Machine that the children described; a field that a child did not get to carries that child's failure."""
+def machine_from(told: Iterable[Child], environment: Mapping[str, str], *, quick: bool, unasked: str = "") -> Machine:
+    """The Machine that the children described; a field that a child did not get to carries that child's failure.
+
+    `unasked` is said of what no child asks on this system.
+    """
     from gpudoc.facts.readers import snapshot
 
     heard = {child.name: child for child in told}
@@ -48,7 +51,7 @@ def machine_from(told: Iterable[Child], environment: Mapping[str, str], *, quick
     for child in heard.values():
         for path, value, is_item in child.facts:
             _put(document, path, value, is_item)
-    _name_gaps(document, heard, quick)
+    _name_gaps(document, heard, _QUICK if quick else "", unasked)
     _join_devices(document)
     _join_address(document)
     _name_gpu_gaps(document, _silence(heard.get("nvml")))
@@ -85,19 +88,20 @@ def _put(document: MutableMapping[str, object], path: tuple[str, ...], value: ob
         place[path[-1]] = value
 
 
-def _name_gaps(document: dict[str, object], heard: Mapping[str, Child], quick: bool) -> None:
+def _name_gaps(document: dict[str, object], heard: Mapping[str, Child], of_torch: str, unasked: str) -> None:
     for section, (kind, worker) in _SECTIONS.items():
         part = document.setdefault(section, {})
         assert isinstance(part, dict)
         for field in fields(kind):
             by = _DRIVER_FIELDS.get(field.name, worker) if section == "driver" else worker
             by = "slow_files" if field.name in _DISK_FIELDS else by
-            reason = _silence(heard.get(by)) or (_QUICK if quick and section == "torch" else "")
+            told_all = "" if by in ("nvml", "cuda", "torch") else unasked
+            reason = _silence(heard.get(by), unasked) or (of_torch if section == "torch" else told_all)
             if field.name not in part and reason:
                 part[field.name] = {"absent": reason}
     for section, worker in _WHOLE.items():
         if section not in document:
-            document[section] = {"absent": _silence(heard.get(worker)) or "not told"}
+            document[section] = {"absent": _silence(heard.get(worker), unasked) or unasked or "not told"}
 
 
 def _name_gpu_gaps(document: Mapping[str, object], reason: str) -> None:
@@ -111,10 +115,9 @@ def _name_gpu_gaps(document: Mapping[str, object], reason: str) -> None:
                 part.setdefault(field.name, {"absent": reason})
 
 
-def _silence(child: Child | None) -> str:
-    if child is None:
-        return "not asked"
-    return child.failure
+def _silence(child: Child | None, unasked: str = "") -> str:
+    """Why this child did not tell something; '' where it told all that it was asked."""
+    return child.failure if child is not None else unasked or "not asked"
 
 
 def _list_gpus(document: dict[str, object]) -> None:

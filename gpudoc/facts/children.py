@@ -5,22 +5,25 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import queue
 import selectors
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpudoc.errors import GpudocError
+from gpudoc.facts.telling import STDOUT
 from gpudoc.own_files import script_arguments
 from gpudoc.process.ending import how_it_ended, signal_group
 
 _LAUNCH = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from gpudoc.facts.worker import main; main(sys.argv[2:])"
 )
-_MOST_BYTES = 64 << 20
+_MOST_BYTES, _PIECE = 64 << 20, 1 << 20
 # what is said of a child that a signal cannot even wake: state D
 STUCK = ", stuck in the kernel"
 # killed processes that were not dead yet when they were let go; looked at again, without waiting, at the next start
@@ -133,39 +136,51 @@ def start_workers(
 ) -> list[Child]:
     """Gpudoc's own workers, one for each group of probes; deadline and limit of each are those of `Child`.
 
-    One launcher imports what they share and forks, which costs a fifth of starting each. It gets the parent's import
-    path, and does without site's start-up work.
+    One launcher imports what they share and forks, which costs a fifth of starting each; Windows has no fork. It gets
+    the parent's import path, and does without site's start-up work.
     """
     pipes = {name: os.pipe() for name in groups}
-    plan = {name: [pipes[name][1], list(probes)] for name, probes in groups.items()}
-    # an editable installation may stand behind an import hook, which the worker does not have
-    own = str(Path(__file__).resolve().parents[2])
-    paths = json.dumps([*(path for path in sys.path if path), own])
-    command = [sys.executable, "-I", "-S", "-c", _LAUNCH, paths, str(root), json.dumps(plan)]
-    writers = [writer for _, writer in pipes.values()]
+    writers = {name: writer for name, (_, writer) in pipes.items()}
     try:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            pass_fds=writers,
-            start_new_session=True,
-        )
+        if sys.platform == "win32":
+            started = {
+                name: _launch(root, {name: [STDOUT, list(probes)]}, stdout=writers[name])
+                for name, probes in groups.items()
+            }
+        else:
+            plan = {name: [writers[name], list(probes)] for name, probes in groups.items()}
+            started = dict.fromkeys(groups, _launch(root, plan, pass_fds=tuple(writers.values())))
     finally:
-        for writer in writers:
+        for writer in writers.values():
             os.close(writer)
-    _remember(process)
     return [
         Child(
             name=name,
             reader=reader,
             deadline_s=deadlines_s[name],
             limit_s=limits_s.get(name, 0.0),
-            group=process.pid,
+            group=started[name].pid,
         )
         for name, (reader, _) in pipes.items()
     ]
+
+
+def _launch(
+    root: Path, plan: Mapping[str, object], *, stdout: int = subprocess.DEVNULL, pass_fds: Sequence[int] = ()
+) -> subprocess.Popen[bytes]:
+    # an editable installation may stand behind an import hook, which the worker does not have
+    own = str(Path(__file__).resolve().parents[2])
+    paths = json.dumps([*(path for path in sys.path if path), own])
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", _LAUNCH, paths, str(root), json.dumps(plan)],
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=subprocess.DEVNULL,
+        pass_fds=pass_fds,
+        start_new_session=True,
+    )
+    _remember(process)
+    return process
 
 
 def start_examined(python: Path, *, quick: bool, environment: Mapping[str, str], deadline_s: float) -> Child:
@@ -202,34 +217,89 @@ def _remember(process: subprocess.Popen[bytes]) -> None:
 
 def listen(children: Iterable[Child], on_finish: Callable[[Child], None]) -> None:
     """Read all children until each has ended or passed its deadline; `on_finish` hears of each end at once."""
-    with selectors.DefaultSelector() as selector:
-        for child in children:
-            os.set_blocking(child.reader, False)
-            selector.register(child.reader, selectors.EVENT_READ, child)
-        while selector.get_map():
-            waiting: list[Child] = [key.data for key in selector.get_map().values()]
+    waiting = [*children]
+    pipes = _ReadingThreads(waiting) if sys.platform == "win32" else _Selector(waiting)
+    with pipes:
+        while waiting:
             nearest = min(child.due for child in waiting)
-            for key, _ in selector.select(max(0.0, nearest - time.monotonic())):
-                _read(key.data)
-            for child in waiting:
+            pipes.read(max(0.0, nearest - time.monotonic()))
+            for child in [*waiting]:
                 if not child.done and time.monotonic() >= child.due:
                     child.finish(timed_out=True, failure=_no_answer(child))
                 if child.done:
-                    selector.unregister(child.reader)
-                    child.close()
+                    waiting.remove(child)
+                    pipes.drop(child)
                     on_finish(child)
 
 
-def _read(child: Child) -> None:
-    with contextlib.suppress(BlockingIOError):
-        child.take(os.read(child.reader, 1 << 20))
+class _Selector:
+    """The pipes of children, read in this thread."""
+
+    def __init__(self, children: Iterable[Child]) -> None:
+        self._selector = selectors.DefaultSelector()
+        for child in children:
+            if sys.platform != "win32":
+                os.set_blocking(child.reader, False)
+            self._selector.register(child.reader, selectors.EVENT_READ, child)
+
+    def read(self, seconds: float) -> None:
+        """Give each child what arrived; return when something did, or after so many seconds."""
+        for key, _ in self._selector.select(seconds):
+            with contextlib.suppress(BlockingIOError):
+                key.data.take(os.read(key.fd, _PIECE))
+
+    def drop(self, child: Child) -> None:
+        """Listen no more to this one."""
+        self._selector.unregister(child.reader)
+        child.close()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        self._selector.close()
+
+
+class _ReadingThreads:
+    """The same for Windows, which selects sockets alone: a thread for each pipe waits in its place."""
+
+    def __init__(self, children: Iterable[Child]) -> None:
+        self._arrived: queue.SimpleQueue[tuple[Child, bytes]] = queue.SimpleQueue()
+        for child in children:
+            # the thread owns the pipe: to close one that is being read waits for the read
+            reader, child.reader = child.reader, -1
+            threading.Thread(target=self._pass_on, args=(child, reader), daemon=True).start()
+
+    def _pass_on(self, child: Child, reader: int) -> None:
+        with contextlib.suppress(OSError):
+            while data := os.read(reader, _PIECE):
+                self._arrived.put((child, data))
+        self._arrived.put((child, b""))
+        os.close(reader)
+
+    def read(self, seconds: float) -> None:
+        """As that of `_Selector`."""
+        with contextlib.suppress(queue.Empty):
+            child, data = self._arrived.get(timeout=seconds)
+            if not child.done:
+                child.take(data)
+
+    def drop(self, child: Child) -> None:
+        """As that of `_Selector`; the thread ends with the child, or as a daemon with this process."""
+        child.close()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
 
 
 def _no_answer(child: Child) -> str:
     question = child.asking or "it did not start"
     state = _state(child)
     # it would run if it got a CPU: on a machine with twice the load that it can carry, that is no hang
-    if state == "R" and os.getloadavg()[0] > 2 * (os.cpu_count() or 1):
+    if sys.platform != "win32" and state == "R" and os.getloadavg()[0] > 2 * (os.cpu_count() or 1):
         return f"the machine is too busy, still working after {time.monotonic() - child.began:.0f} s: {question}"
     if child.limit_s and child.due < child.heard + child.deadline_s:
         return f"answers are still coming after {child.limit_s:g} s: {question}"

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpudoc.errors import GpudocError
-from gpudoc.facts import assemble, children
+from gpudoc.facts import assemble, children, system
 from gpudoc.facts.children import Child
 from gpudoc.facts.container import ROOT
 from gpudoc.facts.environment import read_environment
@@ -35,13 +34,17 @@ class Deadlines:
     gpu_s: float = 4.0
 
 
-_ON_WINDOWS = "the same command inside WSL 2; a log can be read here: gpudoc doctor train.log"
 # each worker is a process of its own, so that a hang in one takes nothing from the others
 _WORKERS: Mapping[str, tuple[str, ...]] = {
     "nvml": ("nvml",),
     "cuda": ("cuda",),
-    "files": ("host", "driver", "pci", "nodes", "amd"),
+    "files": ("host", "container", "driver", "pci", "nodes", "amd"),
     "slow_files": ("disk", "kernel_log"),
+}
+# what is not in /proc, /sys and /dev; macOS has had no driver of NVIDIA's since 10.13
+_WITHOUT_LINUX: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "win32": {"nvml": ("nvml",), "cuda": ("cuda",), "files": ("system",), "slow_files": ("disk",)},
+    "darwin": {"files": ("system",), "slow_files": ("disk",)},
 }
 _DRIVER_WORKERS = ("nvml", "cuda", "files")
 # of a deadline: how long a driver that goes on answering is heard out
@@ -63,16 +66,15 @@ def collect(
     of $VIRTUAL_ENV or $CONDA_PREFIX, else gpudoc's own. `root` is where /proc, /sys and /dev are found. `meanwhile` is
     called once all is asked and before the first answer is awaited.
     """
-    if sys.platform == "win32":
-        raise GpudocError("this is Windows, and only Linux machines can be examined", hint=_ON_WINDOWS)
+    workers = _WITHOUT_LINUX.get(sys.platform, _WORKERS)
     began = time.monotonic()
     examined = python or examined_python(os.environ)
     starting_s = deadlines.gpu_s * max(0, _num_gpus(root) - 1)
     running = [_start_examined(examined, quick, deadlines, starting_s)]
     driver_s = deadlines.driver_s + starting_s
-    limits = {name: driver_s if name in _DRIVER_WORKERS else deadlines.files_s for name in _WORKERS}
+    limits = {name: driver_s if name in _DRIVER_WORKERS else deadlines.files_s for name in workers}
     most = dict.fromkeys(_DRIVER_WORKERS, _HEARD_OUT * driver_s)
-    running += children.start_workers(_WORKERS, root, limits, most)
+    running += children.start_workers(workers, root, limits, most)
     told: dict[str, Child] = {}
 
     def hear(child: Child) -> None:
@@ -81,6 +83,8 @@ def collect(
         if {"nvml", "cuda"} <= told.keys() and "torch" not in told and child.name in ("nvml", "cuda"):
             running[0].answer(json.dumps(assemble.tryable_devices(told["nvml"], told["cuda"])))
 
+    if "cuda" not in workers:
+        running[0].answer("[]")
     try:
         meanwhile()
         children.listen(running, hear)
@@ -90,7 +94,8 @@ def collect(
                 child.finish(failure="interrupted")
                 child.close()
     environment = read_environment(os.environ)
-    machine = assemble.machine_from(tuple(told.values()), environment, quick=quick)
+    elsewhere = "" if workers is _WORKERS else f"not asked on {system.NAME}"
+    machine = assemble.machine_from(tuple(told.values()), environment, quick=quick, unasked=elsewhere)
     return assemble.with_total(machine, time.monotonic() - began)
 
 
@@ -98,7 +103,7 @@ def examined_python(environment: Mapping[str, str]) -> Path:
     """The Python whose torch is examined when none is named: the active environment's, else gpudoc's own."""
     for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         prefix = environment.get(variable)
-        for name in ("bin/python", "bin/python3"):
+        for name in ("python.exe", "Scripts/python.exe") if sys.platform == "win32" else ("bin/python", "bin/python3"):
             if prefix and (Path(prefix) / name).exists():
                 return Path(prefix) / name
     return Path(sys.executable)

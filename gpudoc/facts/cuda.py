@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from gpudoc.facts.model import Absent, CudaDevice, Fact
 from gpudoc.facts.telling import Teller
 
+# cuda.h declares its functions as __stdcall for Windows, which a program of 64 bits calls like all others
+LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 # enum CUresult and CUdevice_attribute of cuda.h, CUDA 13.0; compared with the header on 2026-11-21
 NAMES = {
     0: "CUDA_SUCCESS", 1: "CUDA_ERROR_INVALID_VALUE", 2: "CUDA_ERROR_OUT_OF_MEMORY", 3: "CUDA_ERROR_NOT_INITIALIZED",
@@ -33,13 +36,14 @@ _SM_COUNT, _CLOCK_KHZ, _MEMORY_CLOCK_KHZ, _BUS_BITS, _L2_BYTES, _MAJOR, _MINOR, 
 
 def collect(teller: Teller) -> None:
     """Tell cuInit's code, which libcuda was loaded, and each device that CUDA sees (masks of the environment apply)."""
-    teller.begin("loading libcuda.so.1")
+    teller.begin(f"loading {LIBRARY}")
     try:
-        library = ctypes.CDLL("libcuda.so.1")
+        library = ctypes.CDLL(LIBRARY)
     except OSError as error:
         teller.fact("driver.cu_init_code", Absent(f"libcuda cannot be loaded: {error}"))
         return
-    teller.fact("driver.libcuda_path", _loaded_path())
+    if sys.platform == "linux":
+        teller.fact("driver.libcuda_path", _loaded_path())
     teller.begin("cuInit")
     code = int(library.cuInit(0))
     teller.fact("driver.cu_init_code", code)

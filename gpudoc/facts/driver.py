@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from gpudoc.facts.container import ROOT
-from gpudoc.facts.files import exists, list_names, read_text
+from gpudoc.facts.files import WITHOUT_WAITING, exists, list_names, read_text
 from gpudoc.facts.model import Absent, DeviceNode, Driver, Fact
 from gpudoc.patterns import MULTILINE, Pattern
 
@@ -68,7 +68,7 @@ def _node(root: Path, name: str) -> DeviceNode:
     if not exists(root, name):
         return DeviceNode(path=path, exists=False, error="no such file")
     try:
-        os.close(os.open(root / name, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
+        os.close(os.open(root / name, os.O_RDWR | WITHOUT_WAITING))
     except OSError as error:
         # EPERM is the device cgroup's refusal, EACCES that of the file's mode; they call for different remedies
         code = errno.errorcode.get(error.errno or 0, "?")

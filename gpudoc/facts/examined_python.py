@@ -208,7 +208,9 @@ def run_kernel(torch: Any, device: int) -> dict[str, object]:
 
 
 def tell_libraries() -> None:
-    """The CUDA, ROCm and C++ libraries that are really loaded, from /proc/self/maps."""
+    """The CUDA, ROCm and C++ libraries that are really loaded, from /proc/self/maps, which only Linux has."""
+    if not sys.platform.startswith("linux"):
+        return
     try:
         with open("/proc/self/maps") as file:
             paths = [line.split(None, 5)[5].strip() for line in file if len(line.split(None, 5)) == 6]

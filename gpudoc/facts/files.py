@@ -10,6 +10,8 @@ from gpudoc.facts.model import Absent, Fact
 _LARGEST_FILE = 4 << 20
 # a file of /proc is small, and asking for all that may be read would take that much memory first
 _PIECE = 64 << 10
+# how a device file is opened; Windows has neither the flags nor the files
+WITHOUT_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 def read_text(root: Path, name: str) -> Fact[str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import sys
 from pathlib import Path
 
 from gpudoc.facts.container import ROOT
@@ -65,17 +67,18 @@ def _user_name(root: Path, uid: int) -> Fact[str]:
     name = next((row[0] for row in rows if len(row) > 2 and row[2] == str(uid)), "")
     if name or root != ROOT:
         return name or f"uid {uid}"
-    try:
+    if sys.platform != "win32":
         import pwd
 
-        return pwd.getpwuid(uid).pw_name
-    # Windows has no such module, and its logs are read with this one
-    except (ImportError, KeyError, OSError):
-        return f"uid {uid}"
+        with contextlib.suppress(KeyError, OSError):
+            return pwd.getpwuid(uid).pw_name
+    return f"uid {uid}"
 
 
 def caller() -> int:
     """The user who asks: behind sudo the one who called it."""
+    if sys.platform == "win32":
+        return -1  # as no process there has an owner with a number
     behind = os.environ.get("SUDO_UID", "")
     return int(behind) if os.getuid() == 0 and behind.isdigit() else os.getuid()
 
@@ -95,7 +98,7 @@ def _is_own(root: Path, place: str, uid: int) -> Fact[bool]:
 
 def _age(root: Path, place: str) -> Fact[float]:
     stat, uptime = read_text(root, f"{place}/stat"), read_text(root, "proc/uptime")
-    if isinstance(stat, Absent) or isinstance(uptime, Absent):
+    if sys.platform == "win32" or isinstance(stat, Absent) or isinstance(uptime, Absent):
         return _HIDDEN
     # the name stands in parentheses and may hold blanks; the start is the 20th field after it
     after = stat.rpartition(")")[2].split()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -209,8 +211,6 @@ def _numa_nodes(root: Path) -> Fact[int]:
 
 
 def _distribution(root: Path) -> Fact[str]:
-    if sys.platform == "darwin":
-        return f"macOS {platform.mac_ver()[0]}"
     text = read_text(root, "etc/os-release")
     if isinstance(text, Absent):
         return text
@@ -220,10 +220,10 @@ def _distribution(root: Path) -> Fact[str]:
 
 
 def _libc() -> Fact[str]:
-    try:
-        version = os.confstr("CS_GNU_LIBC_VERSION")
-    except (ValueError, OSError, AttributeError):
-        version = None
+    version = None
+    if sys.platform != "win32":
+        with contextlib.suppress(ValueError, OSError):
+            version = os.confstr("CS_GNU_LIBC_VERSION")
     return version or Absent("not a GNU C library")
 
 
@@ -248,18 +248,17 @@ def _chosen(text: Fact[str]) -> Fact[str]:
 
 def _space(place: Path, which: str) -> Fact[int]:
     try:
-        sizes = os.statvfs(place)
-    except AttributeError:
-        return Absent("this system has no statvfs")
+        sizes = shutil.disk_usage(place)
     except OSError as error:
         return Absent(reason_of(error, str(place)))
-    return sizes.f_frsize * (sizes.f_blocks if which == "total" else sizes.f_bavail)
+    return sizes.total if which == "total" else sizes.free
 
 
 def _limit(name: str) -> Fact[int]:
-    try:
-        import resource
-    except ImportError:
+    if sys.platform == "win32":
         return Absent("this system has no resource limits")
-    soft, _ = resource.getrlimit(getattr(resource, name))
-    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
+    else:
+        import resource
+
+        soft, _ = resource.getrlimit(getattr(resource, name))
+        return sys.maxsize if soft == resource.RLIM_INFINITY else soft

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from gpudoc.facts.container import ROOT
-from gpudoc.facts.files import read_text
+from gpudoc.facts.files import WITHOUT_WAITING, read_text
 from gpudoc.facts.model import Absent, Fact, KernelEvent
 from gpudoc.patterns import Pattern
 
@@ -93,7 +93,7 @@ def _ring_buffer(root: Path) -> Fact[list[str]]:
         text = read_text(root, "dev/kmsg")
         return text if isinstance(text, Absent) else text.splitlines()
     try:
-        handle = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        handle = os.open(place, os.O_RDONLY | WITHOUT_WAITING)
     except FileNotFoundError:
         return Absent("no such file: /dev/kmsg")
     except OSError:

@@ -275,6 +275,7 @@ class Host:
     architecture: Fact[str] = NOT_READ
     libc_version: Fact[str] = NOT_READ
     wsl: Fact[bool] = NOT_READ
+    wsl_distributions: Fact[tuple[str, ...]] = NOT_READ
     jetson: Fact[bool] = NOT_READ
     secure_boot: Fact[bool] = NOT_READ
     cpu_model: Fact[str] = NOT_READ

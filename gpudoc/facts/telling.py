@@ -9,11 +9,13 @@ from dataclasses import fields, is_dataclass
 
 from gpudoc.facts.model import NOT_READ, Absent
 
+STDOUT = 1
+
 
 class Teller:
     """Writes to a file descriptor at once, so that what was told before a hang or a crash is not lost."""
 
-    def __init__(self, descriptor: int = 1) -> None:
+    def __init__(self, descriptor: int = STDOUT) -> None:
         self._descriptor = descriptor
 
     def begin(self, question: str) -> None:

@@ -8,23 +8,32 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from gpudoc.facts import amd, container, cuda, driver, host, kernel_log, topology
+from gpudoc.facts import amd, container, cuda, driver, host, kernel_log, system, topology
 from gpudoc.facts.telling import Teller
 
 
 def main(arguments: list[str]) -> None:
-    """Fork a worker for each group of the plan {name: [file descriptor, probes]} below the root, and see them end."""
+    """Fork a worker for each group of the plan {name: [file descriptor, probes]} below the root, and see them end.
+
+    On Windows, which has no fork, this process is the one worker of its plan.
+    """
     root, plan = Path(arguments[0]), json.loads(arguments[1])
-    descriptors = {fork_worker(root, probes, descriptor): descriptor for descriptor, probes in plan.values()}
-    while descriptors:
-        pid, status = os.wait()
-        descriptor = descriptors.pop(pid, None)
-        if descriptor is not None:
-            _report_end(descriptor, os.waitstatus_to_exitcode(status))
+    if sys.platform == "win32":
+        ((descriptor, probes),) = plan.values()
+        run(Teller(descriptor), root, probes)
+    else:
+        descriptors = {fork_worker(root, probes, descriptor): descriptor for descriptor, probes in plan.values()}
+        while descriptors:
+            pid, status = os.wait()
+            descriptor = descriptors.pop(pid, None)
+            if descriptor is not None:
+                _report_end(descriptor, os.waitstatus_to_exitcode(status))
 
 
 def fork_worker(root: Path, probes: Sequence[str], descriptor: int) -> int:
     """The process id of a new worker, in a process group of its own, which asks `probes` in order and leaves."""
+    if sys.platform == "win32":
+        raise OSError("Windows has no fork")
     pid = os.fork()
     if pid == 0:
         try:
@@ -75,7 +84,15 @@ def _cuda(teller: Teller, root: Path) -> None:
 
 def _host(teller: Teller, root: Path) -> None:
     teller.facts("host", host.collect(root))
+
+
+def _container(teller: Teller, root: Path) -> None:
     teller.fact("container", container.collect(root))
+
+
+def _system(teller: Teller, root: Path) -> None:
+    del root
+    teller.facts("host", system.collect())
 
 
 def _disk(teller: Teller, root: Path) -> None:
@@ -107,6 +124,8 @@ PROBES: Mapping[str, Callable[[Teller, Path], None]] = {
     "nvml": _nvml,
     "cuda": _cuda,
     "host": _host,
+    "container": _container,
+    "system": _system,
     "disk": _disk,
     "driver": _driver,
     "pci": _pci,

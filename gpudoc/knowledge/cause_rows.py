@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import cast
 
-from gpudoc.knowledge.tables import FOLDER, Row, parse_texts
+from gpudoc.knowledge.tables import FOLDER, Row, parse_texts, read_table
 from gpudoc.own_files import read_own_file
 from gpudoc.patterns import MULTILINE, Pattern
 
@@ -61,6 +61,12 @@ def ruled_out_by() -> Mapping[str, tuple[str, ...]]:
     """The facts by which a text that holds them all rules a cause out; 'gpus.x' stands for each GPU of the text."""
     found = {cause: Pattern(_RULED_OUT).search(row) for rows in own_rows().values() for cause, row in rows.items()}
     return {cause: tuple(match[1].split()[1::2]) for cause, match in found.items() if match is not None}
+
+
+def facts_asked_for() -> Mapping[str, str]:
+    """The fact that a cause rests on where there is no /proc, /sys and /dev to ask."""
+    rows = read_table("asked.yaml", "asked")
+    return {str(cause): str(row["fact"]) for row in rows for cause in cast(list[str], row["causes"])}
 
 
 def parse_row(text: str) -> Row:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -41,7 +42,11 @@ def how_it_ended(code: int | None) -> str:
 def signal_group(group: int, number: signal.Signals = SIGKILL) -> None:
     """Send a signal to a process group without waiting; one that is gone or another user's is left alone."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, number)
+        if sys.platform == "win32":
+            # there are no process groups, and what we start there starts nothing itself
+            os.kill(group, number)
+        else:
+            os.killpg(group, number)
 
 
 def end_process(
@@ -113,10 +118,10 @@ def _family(process: subprocess.Popen[Any], known: Mapping[int, psutil.Process])
 
 
 def _is_led_by(leader: int, pid: int) -> bool:
-    try:
-        return os.getpgid(pid) == leader or os.getsid(pid) == leader
-    except (OSError, AttributeError):
-        return False
+    if sys.platform != "win32":
+        with contextlib.suppress(OSError):
+            return os.getpgid(pid) == leader or os.getsid(pid) == leader
+    return False
 
 
 def _is_alive(member: psutil.Process) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ def read_process_memory() -> ProcessMemory:
 
 def limit_memory(limit_bytes: int) -> None:
     """Make this process live under `limit_bytes` of private memory; only the soft limit, so that it can be lifted."""
-    with contextlib.suppress(ImportError):
+    if sys.platform != "win32":
         import resource
 
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -45,11 +46,12 @@ def limit_memory(limit_bytes: int) -> None:
 
 def lift_limit() -> None:
     """Raise the soft limit back to the hard one, as loader workers do: a fork inherits its parent's usage."""
-    with contextlib.suppress(ImportError, OSError, ValueError):
+    if sys.platform != "win32":
         import resource
 
-        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+        with contextlib.suppress(OSError, ValueError):
+            _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+            resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
 
 
 @contextlib.contextmanager
@@ -58,22 +60,24 @@ def memory_room(room_bytes: int) -> Iterator[None]:
 
     Other threads would meet the limit too: a process that has some is left as it is, and so is one that has a limit.
     """
-    try:
+    if sys.platform == "win32":
+        yield
+    else:
         import resource
 
         soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        free = soft == resource.RLIM_INFINITY and threading.active_count() == 1
-        held = read_process_memory().data_bytes if free else 0
-    except (ImportError, OSError):
-        free = False
-    if not free:
-        yield
-        return
-    limit_memory(held + room_bytes)
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+        held = None
+        if soft == resource.RLIM_INFINITY and threading.active_count() == 1:
+            with contextlib.suppress(OSError):
+                held = read_process_memory().data_bytes
+        if held is None:
+            yield
+            return
+        limit_memory(held + room_bytes)
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
 def room_for_pickle(num_bytes: int) -> contextlib.AbstractContextManager[None]:
@@ -83,10 +87,10 @@ def room_for_pickle(num_bytes: int) -> contextlib.AbstractContextManager[None]:
 
 def room_bytes() -> int | None:
     """What this process's limit leaves above the most it held so far; None when it has no limit."""
-    try:
+    if sys.platform != "win32":
         import resource
 
-        soft, _ = resource.getrlimit(resource.RLIMIT_DATA)
-        return None if soft == resource.RLIM_INFINITY else soft - read_process_memory().peak_data_bytes
-    except (ImportError, OSError):
-        return None
+        with contextlib.suppress(OSError):
+            soft, _ = resource.getrlimit(resource.RLIMIT_DATA)
+            return None if soft == resource.RLIM_INFINITY else soft - read_process_memory().peak_data_bytes
+    return None

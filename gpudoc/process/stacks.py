@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -32,9 +33,10 @@ def num_threads() -> int:
 
 def stack_bytes() -> int:
     """What a thread takes that a library starts (`ulimit -s`); 0 on a system without such limits."""
-    with suppress(ImportError):
+    if sys.platform == "win32":
+        return 0
+    else:
         import resource
 
         soft, _ = resource.getrlimit(resource.RLIMIT_STACK)
         return _UNLIMITED_BYTES if soft == resource.RLIM_INFINITY else soft
-    return 0

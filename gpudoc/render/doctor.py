@@ -316,6 +316,11 @@ def _silent(machine: Machine, say: Say) -> str:
 def _next(report: Report, say: Say) -> str:
     if report.source == "file":
         return say("next: {}", say("gpudoc doctor (this machine) · gpudoc doctor --pid PID (a running job)"))
+    if (system := report.machine.host.system) in ("Windows", "Darwin"):
+        linuxes = report.machine.host.wsl_distributions
+        names = "wsl --install" if isinstance(linuxes, Absent) or not linuxes else ", ".join(linuxes)
+        rest = f" · what Windows cannot be asked, inside WSL ({names}): gpudoc doctor" if system == "Windows" else ""
+        return f"next: gpudoc doctor train.log{rest}"
     return "next: gpudoc doctor train.log · gpudoc doctor --pid PID · gpudoc bench"
 
 

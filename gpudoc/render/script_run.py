@@ -16,6 +16,7 @@ from gpudoc.render import console
 from gpudoc.script.apply import Applied
 from gpudoc.script.messages import LoaderSeen
 from gpudoc.script.run import RunEnd, RunTimes, Status
+from gpudoc.train.report.document import CommandSummary
 from gpudoc.units import format_bytes, format_count, format_rate, format_seconds
 
 # without a terminal a log gets a line at first, then ever more rarely up to this
@@ -199,7 +200,7 @@ def document_of(finished: RunEnd) -> Private:
     from gpudoc.doctor import document
 
     status, split = finished.status, finished.split
-    found: dict[str, object] = {
+    found: CommandSummary = {
         "schema": "gpudoc.train.v1",
         "status": "interrupted" if finished.interrupted else "failed" if finished.exit_code else "finished",
         "command": {
@@ -219,8 +220,8 @@ def document_of(finished: RunEnd) -> Private:
             {
                 "at": loader.place,
                 "key": loader.key,
-                "applied": loader.applied,
-                "refused": loader.refused,
+                "applied": {str(name): value for name, value in loader.applied.items()},
+                "refused": {str(name): why for name, why in loader.refused.items()},
                 "notes": list(loader.notes),
             }
             for seen in finished.ranks[:1]

@@ -21,6 +21,7 @@ from gpudoc.render.live import Live as Teller
 from gpudoc.render.train_live import Panel, slow, used
 from gpudoc.render.train_page import train_page
 from gpudoc.train.events import Evaluated, Event, Finished, Progressed, Rescued, Said, Saved, Started
+from gpudoc.train.report.document import WrittenSummary
 from gpudoc.train.request import Request
 from gpudoc.train.start.place import Elsewhere
 from gpudoc.units import format_bytes, format_count, format_figure, format_rate, format_seconds
@@ -78,7 +79,8 @@ def show(events: Iterator[Event], screen: Screen) -> int:
 def tell(other: Elsewhere, screen: Screen) -> int:
     """Say where the training went instead; its exit code. Ranks have spoken for themselves."""
     if other.say and screen.as_json:
-        console.print_json(private({"schema": "gpudoc.train.v1", "status": "written", "reason": other.say}))
+        written: WrittenSummary = {"schema": "gpudoc.train.v1", "status": "written", "reason": other.say}
+        console.print_json(private(written))
     elif other.say:
         console.stdout(screen.plain).print(other.say, soft_wrap=True)
     return other.exit_code

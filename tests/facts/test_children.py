@@ -26,6 +26,13 @@ def heard(one: Child) -> Child:
     return one
 
 
+@pytest.fixture(params=["linux", "win32"])
+def reading(request, monkeypatch):
+    """Pipes are read by a selector, and by threads as on Windows."""
+    monkeypatch.setattr(sys, "platform", request.param)
+
+
+@pytest.mark.usefixtures("reading")
 def test_facts_and_items_are_kept_with_their_paths():
     one = heard(child("""print('{"fact": ["a", "b"], "value": 1}\\n{"item": ["c"], "value": 2}\\n{"end": true}')"""))
     assert one.facts == [(("a", "b"), 1, False), (("c",), 2, True)]
@@ -37,11 +44,13 @@ def test_what_a_library_prints_is_passed_over():
     assert (one.facts, one.failure) == ([], "")
 
 
+@pytest.mark.usefixtures("reading")
 def test_an_early_end_names_code_and_question():
     one = heard(child("""print('{"begin": "cuInit"}', flush=True); raise SystemExit(3)"""))
     assert one.failure == "ended with code 3 while asking: cuInit"
 
 
+@pytest.mark.usefixtures("reading")
 def test_a_child_is_answered_on_its_input():
     code = """line = input(); print('{"fact": ["x"], "value": ' + line + '}\\n{"end": true}', flush=True)"""
     one = child(code)
@@ -56,11 +65,13 @@ def test_answering_a_child_that_is_gone_is_no_error():
     one.answer("[]")
 
 
+@pytest.mark.usefixtures("reading")
 def test_a_flood_is_cut_off():
     one = heard(child("while True: print('x' * 1000000)"))
     assert one.failure == "said more than 64 MiB"
 
 
+@pytest.mark.usefixtures("reading")
 def test_the_nearest_deadline_counts_for_each():
     quick = child("""print('{"end": true}')""")
     # however slowly it starts

@@ -372,11 +372,14 @@ class FakeMachine:
 
     def collect(self, *, quick: bool = False, deadlines: facts.Deadlines | None = None) -> Machine:
         """The facts of this machine, from real workers that load the fakes."""
+        variables, python = self.prepare()
+        with _environment(variables), hurried(self.hanging):
+            return facts.collect(root=self.root, python=python, quick=quick, deadlines=deadlines or facts.Deadlines())
+
+    def prepare(self) -> tuple[Mapping[str, str], Path]:
+        """The scenario written down; the environment in which the fakes are found, and the Python to examine."""
         (self.folder / "scenario").write_text("\n".join(self.rules) + "\n")
-        with _environment(self._variables()), hurried(self.hanging):
-            return facts.collect(
-                root=self.root, python=self._python(), quick=quick, deadlines=deadlines or facts.Deadlines()
-            )
+        return self._variables(), self._python()
 
     def _variables(self) -> Mapping[str, str]:
         fakes = build()

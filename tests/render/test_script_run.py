@@ -164,3 +164,13 @@ def test_a_command_that_was_ended_for_a_hang_says_which_and_has_failed():
     assert (document["status"], [row["step"] for row in document["hangs"]]) == ("failed", [7, 20])
     assert document["hangs"][1]["hang"]["ranks"] == [1]
     assert document_of(finished())["hangs"] == []
+
+
+def test_the_document_is_what_the_schema_says():
+    jsonschema = pytest.importorskip("jsonschema")
+    from tools.schemas import schemas
+
+    validator = jsonschema.Draft202012Validator(schemas()["gpudoc.train.v1"])
+    for ended in (finished(), finished(code=-9), finished(interrupted=True, status=None, split=None)):
+        validator.validate(json.loads(json.dumps(document_of(ended))))
+    assert not validator.is_valid({**document_of(finished()), "elapsed_s": "long"})

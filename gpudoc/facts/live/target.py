@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import sys
 from dataclasses import dataclass
 
 from gpudoc.errors import GpudocError
@@ -22,7 +23,7 @@ class Target:
 
 def check_system(root: str = "/proc") -> None:
     """GpudocError where jobs cannot be watched: what is looked at stands in Linux's /proc."""
-    if not pathlib.Path(root, "self").exists():
+    if sys.platform != "linux" or not pathlib.Path(root, "self").exists():
         raise GpudocError("watching a job needs the /proc of Linux", hint="gpudoc doctor train.log")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import zlib
 from collections.abc import Iterator
 from typing import IO
@@ -51,7 +52,7 @@ class LargeFile:
     def __getitem__(self, part: slice) -> bytes:
         begin, end, _ = part.indices(self._size)
         pieces = []
-        while begin < end and (piece := os.pread(self._handle, end - begin, begin)):
+        while begin < end and (piece := _read_at(self._handle, end - begin, begin)):
             pieces.append(piece)
             begin += len(piece)
         return b"".join(pieces)
@@ -81,3 +82,11 @@ class LargeFile:
                 return -1
             end = start + len(word) - 1
         return -1
+
+
+def _read_at(handle: int, num_bytes: int, begin: int) -> bytes:
+    if sys.platform == "win32":
+        os.lseek(handle, begin, os.SEEK_SET)
+        return os.read(handle, num_bytes)
+    else:
+        return os.pread(handle, num_bytes, begin)

@@ -1,7 +1,4 @@
-"""summary.json: what a run came to, as `gpudoc.train.v1`.
-
-Format history: v1 (0.1.0) first released form.
-"""
+"""summary.json: what a run came to."""
 
 from __future__ import annotations
 
@@ -12,9 +9,8 @@ from gpudoc.train.events import Evaluated
 from gpudoc.train.job import Job
 from gpudoc.train.meter.meters import Split
 from gpudoc.train.report.advice import Advice
+from gpudoc.train.report.document import Evaluation, RunSummary
 from gpudoc.train.report.sinks import finite
-
-SCHEMA = "gpudoc.train.v1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +35,8 @@ def document(job: Job, end: End) -> dict[str, object]:
     # an early stop ends a run sooner than it was asked for
     settings = replace(job.settings, steps=course.end_step)
     samples = course.order.samples_before(progress.step)
-    found: dict[str, object] = {
-        "schema": SCHEMA,
+    found: RunSummary = {
+        "schema": "gpudoc.train.v1",
         "status": end.status,
         "reason": end.reason,
         "exit_code": int(end.exit_code),
@@ -78,10 +74,12 @@ def document(job: Job, end: End) -> dict[str, object]:
     return clean
 
 
-def _evaluation(evaluation: Evaluated | None) -> dict[str, object] | None:
+def _evaluation(evaluation: Evaluated | None) -> Evaluation | None:
     if evaluation is None:
         return None
-    return {"step": evaluation.step, "loss": evaluation.loss, **evaluation.figures}
+    found: Evaluation = {"step": evaluation.step, "loss": evaluation.loss}
+    found.update(evaluation.figures)  # type: ignore[typeddict-item]
+    return found
 
 
 def _own_stages(job: Job, end: End, split: Split) -> list[dict[str, object]]:

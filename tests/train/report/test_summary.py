@@ -55,3 +55,13 @@ def test_the_last_evaluation_and_the_best_are_in_it(run):
 def test_it_is_plain_json_without_nan(run):
     text = (run / "summary.json").read_text()
     json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} in summary.json"))
+
+
+def test_it_is_what_the_schema_says(run):
+    jsonschema = pytest.importorskip("jsonschema")
+    from tools.schemas import schemas
+
+    validator = jsonschema.Draft202012Validator(schemas()["gpudoc.train.v1"])
+    validator.validate(summary(run))
+    # else one of the other forms might take it
+    assert not validator.is_valid({**summary(run), "world": "one"})
