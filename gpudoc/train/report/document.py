@@ -12,7 +12,7 @@ from typing import Literal, TypedDict
 Object = Mapping[str, object]
 
 
-class Evaluation(TypedDict):
+class EvaluatedLoss(TypedDict):
     """An evaluation; of the last one the figures that the data set gave stand next to these."""
 
     step: int
@@ -39,8 +39,8 @@ class RunSummary(TypedDict):
     samples: int
     first_loss: float | None
     final_loss: float | None
-    evaluation: Evaluation | None
-    best: Evaluation | None
+    evaluation: EvaluatedLoss | None
+    best: EvaluatedLoss | None
     samples_per_s: float | None
     seconds: Mapping[str, float]
     share: Mapping[str, float]

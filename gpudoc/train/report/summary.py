@@ -9,7 +9,7 @@ from gpudoc.train.events import Evaluated
 from gpudoc.train.job import Job
 from gpudoc.train.meter.meters import Split
 from gpudoc.train.report.advice import Advice
-from gpudoc.train.report.document import Evaluation, RunSummary
+from gpudoc.train.report.document import EvaluatedLoss, RunSummary
 from gpudoc.train.report.sinks import finite
 
 
@@ -74,10 +74,10 @@ def document(job: Job, end: End) -> dict[str, object]:
     return clean
 
 
-def _evaluation(evaluation: Evaluated | None) -> Evaluation | None:
+def _evaluation(evaluation: Evaluated | None) -> EvaluatedLoss | None:
     if evaluation is None:
         return None
-    found: Evaluation = {"step": evaluation.step, "loss": evaluation.loss}
+    found: EvaluatedLoss = {"step": evaluation.step, "loss": evaluation.loss}
     found.update(evaluation.figures)  # type: ignore[typeddict-item]
     return found
 
