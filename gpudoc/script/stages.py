@@ -159,10 +159,9 @@ def _judge(found: ScriptFindings, *, is_part: bool, is_sure: bool) -> None:
 
     With `is_sure` they lose as well where they are not faster beyond what the launches differ by.
     """
-    failed = next((trial for trial in found.joints if not trial.fits), None)
-    ratio = found.gain.ratio
-    if failed is not None:
-        reason = f"the found ones failed in the end ({failed.detail[:120] or failed.end.value})"
+    failed, ratio = found.failed_with_data, found.gain.ratio
+    if failed:
+        reason = f"the found ones failed in the end ({failed})"
     elif ratio is not None and loses(found.gain, is_sure=is_sure):
         reason = f"the found ones reached {times(ratio)} their speed in the end"
     else:

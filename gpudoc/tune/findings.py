@@ -118,10 +118,17 @@ class Findings:
     @property
     def why_not(self) -> str:
         """Why nothing was compared with the default."""
-        failed = next((trial.end.told for trial in self.joints if not trial.fits), None)
-        if failed is not None:
-            return f"with your data these settings failed: {failed}"
+        if self.failed_with_data:
+            return f"with your data these settings failed: {self.failed_with_data}"
         return self.nothing_to_gain or TOO_SHORT
+
+    @property
+    def failed_with_data(self) -> str:
+        """In one line how the choice failed beside the default; '' where it ran."""
+        failed = next((trial for trial in self.joints if not trial.fits), None)
+        if failed is None:
+            return ""
+        return f"{failed.end.told}: {failed.detail[:120]}" if failed.detail else failed.end.told
 
     @property
     def speedup(self) -> float | None:

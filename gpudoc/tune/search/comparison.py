@@ -15,7 +15,7 @@ Ask = Callable[[Side, int], Request | None]
 
 
 def compare_in_turns(session: Session[R], found: Findings, turns: Sequence[tuple[Side, int]], ask: Ask) -> None:
-    """Run the trials that `ask` names for each side and turn, until it names none or the time is over."""
+    """Run the trials that `ask` names for each side and turn, until it names none, the time is over or the found settings fail."""
     for side, turn in turns:
         request = ask(side, turn)
         if request is None:
@@ -26,6 +26,8 @@ def compare_in_turns(session: Session[R], found: Findings, turns: Sequence[tuple
         if trial.end is End.TIME_UP:
             return
         (found.joints if side == "joint" else found.defaults).append(trial)
+        if found.failed_with_data:
+            return
 
 
 def loses(gain: Gain, *, is_sure: bool) -> bool:

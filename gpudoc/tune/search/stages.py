@@ -264,19 +264,23 @@ def _fed_steps(feed: Loader) -> int:
 
 
 def _keep_the_faster(plan: SearchPlan, found: Findings) -> None:
-    """The default stands where what was chosen for its speed is not faster beyond doubt."""
-    ratio = found.gain.ratio
+    """The default stands where the choice failed, or was chosen for its speed and is not faster beyond doubt."""
+    ratio, failed = found.gain.ratio, found.failed_with_data
     is_lost = plan.goal == "throughput" and loses(found.gain, is_sure=True)
     assert found.choice is not None
-    if is_lost and (found.largest is None or plan.reference <= found.largest.batch):
+    if failed and any(trial.fits for trial in found.defaults):
+        found.notes.append(f"the tuned settings failed with your data ({failed}), so the default stands")
+        why = "it failed with your data"
+    elif is_lost and (found.largest is None or plan.reference <= found.largest.batch):
         assert ratio is not None
         within = f" ({ratio.low:.2f} to {ratio.high:.2f}: such timings differ by that much)" if ratio.high > 1 else ""
         found.notes.append(
             f"the tuned settings reached {ratio.middle:.2f} times the default's speed{within}, so the default stands"
         )
-        found.kept_default = True
-        give_up(found, "with your data the default was not beaten")
-        found.variant, found.feed, found.reasons = plan.base, Loader(), {}
-        found.choice = BatchChoice(
-            plan.reference, found.choice.fastest, f"micro_batch {plan.reference}: the default was not beaten"
-        )
+        why = "the default was not beaten"
+    else:
+        return
+    found.kept_default = True
+    give_up(found, f"with your data {why.removesuffix(' with your data')}")
+    found.variant, found.feed, found.reasons = plan.base, Loader(), {}
+    found.choice = BatchChoice(plan.reference, found.choice.fastest, f"micro_batch {plan.reference}: {why}")

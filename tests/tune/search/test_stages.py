@@ -113,6 +113,42 @@ def test_a_choice_that_loses_to_the_default_gives_way_to_it():
     assert any("default stands" in note for note in found.notes)
 
 
+class OutOfMemory(Machine):
+    """Memory runs out with real data in the choice's turn `at`, and for the default as well if `always`."""
+
+    def __init__(self, at=0, always=False):
+        super().__init__()
+        self.at, self.always = at, always
+
+    def run(self, request, where):
+        trial = super().run(request, where)
+        fails = request.kind == "joint" and request.repeat == self.at
+        if not fails and not (self.always and request.kind == "default"):
+            return trial
+        return trial.model_copy(update={"end": End.OOM_HOST, "detail": "9 GiB asked for", "points": ()})
+
+
+@pytest.mark.parametrize("goal", ["throughput", "largest"])
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_choice_that_fails_in_the_last_comparison_gives_way_to_the_default(goal, at):
+    def loader(session, plan, found):
+        found.feed, found.num_loaders = Loader(num_workers=3), 1
+
+    machine = OutOfMemory(at)
+    found = found_by(machine, parts=("speed", "loader"), loader=loader, goal=goal)
+    assert (found.kept_default, found.verdict.kind) == (True, "none_faster")
+    assert (found.choice.batch, found.variant, found.feed) == (32, Variant(), Loader())
+    assert any("failed with your data (memory ran out: 9 GiB asked for), so the default" in n for n in found.notes)
+    assert not any(row.kept for row in found.tried)
+    assert machine.asked[-1].kind == "joint"
+
+
+def test_a_choice_that_fails_where_the_default_fails_too_says_so_and_nothing_else_stands():
+    found = found_by(OutOfMemory(always=True))
+    assert not found.kept_default
+    assert found.verdict.why == "with your data these settings failed: memory ran out: 9 GiB asked for"
+
+
 def test_a_choice_that_is_faster_only_within_the_noise_gives_way_to_the_default_too():
     class Scattered(Machine):
         """With real data the steps of both differ by more than the choice gains."""
