@@ -56,7 +56,12 @@ def doctor(
     pid: Annotated[
         int | None, typer.Option("--pid", metavar="PID", min=1, help="Watch this running job. Or: doctor -- COMMAND.")
     ] = None,
-    seconds: Annotated[float, typer.Option("--seconds", metavar="S", help="How long to watch.")] = 20.0,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            "--seconds", metavar="S", help="How long to watch. [default: 20; a command until its cause is clear]"
+        ),
+    ] = None,
     slurm: Annotated[
         Path | None, typer.Option("--slurm", metavar="FILE", help="Write an sbatch file that examines every node.")
     ] = None,

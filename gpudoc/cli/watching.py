@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 from dataclasses import dataclass
@@ -15,17 +16,20 @@ if TYPE_CHECKING:
     from gpudoc.facts.process import Watch
     from gpudoc.render.doctor_output import Output
 
-LEAST_SECONDS = 1.0
+SECONDS, LEAST_SECONDS = 20.0, 1.0
 DEMO_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What the user asked to have watched: a process, or a command to start, and for how long."""
+    """What the user asked to have watched: a process, or a command to start, and for how long.
+
+    Without `seconds` a command is watched until its cause is clear, SECONDS at most.
+    """
 
     pid: int | None
     command: tuple[str, ...]
-    seconds: float
+    seconds: float | None
     ignore: tuple[str, ...]
     fail_on: Severity
     output: Output
@@ -33,7 +37,7 @@ class Wish:
 
 def watch_job(wish: Wish) -> int:
     """Watch the process or the command, show the verdict, and return the exit code."""
-    if wish.seconds < LEAST_SECONDS:
+    if wish.seconds is not None and wish.seconds < LEAST_SECONDS:
         raise GpudocError(f"--seconds {wish.seconds:g}: too short to see anything", hint="--seconds 20")
     if wish.pid is not None and wish.command:
         raise GpudocError("--pid and a command after -- exclude each other", hint="gpudoc doctor --pid PID")
@@ -47,7 +51,7 @@ def _watch_process(wish: Wish) -> int:
     from gpudoc.render.live import Live
 
     with Live(wish.output.plain) as progress:
-        seen = watch(pid=wish.pid or 0, seconds=wish.seconds, progress=progress)
+        seen = watch(pid=wish.pid or 0, seconds=wish.seconds or SECONDS, progress=progress)
     report = judge(seen, ignore=wish.ignore)
     _show(report, seen, wish.output, None)
     return exit_code(report, wish.fail_on)
@@ -55,7 +59,7 @@ def _watch_process(wish: Wish) -> int:
 
 def _watch_command(wish: Wish) -> int:
     from gpudoc.doctor.document import exit_code
-    from gpudoc.doctor.live.judge import is_empty, judge, judge_end
+    from gpudoc.doctor.live.judge import clear_cause, is_empty, judge, judge_end
     from gpudoc.facts import Listener, launch
     from gpudoc.render import console, frame, watch
     from gpudoc.render.doctor_output import show
@@ -85,8 +89,9 @@ def _watch_command(wish: Wish) -> int:
         os.write(2 if wish.output.json else stream, data)
 
     # no bar: it would be drawn between the lines of the command
-    listener = Listener(sink=sink, watched=watched, stalled=stalled, progress=Live(plain=True))
-    end = launch(wish.command, seconds=wish.seconds, listener=listener)
+    clear = functools.partial(clear_cause, ignore=wish.ignore) if wish.seconds is None else None
+    listener = Listener(sink=sink, watched=watched, stalled=stalled, clear=clear, progress=Live(plain=True))
+    end = launch(wish.command, seconds=wish.seconds or SECONDS, listener=listener)
     # a job that came to a standstill and then to a good end did not hang
     last, seen = told[0 if end.exit_code == 0 else -1] if told else (None, None)
     report = judge_end(last, end, ignore=wish.ignore)

@@ -9,7 +9,7 @@ from gpudoc.script.loader import tune_loader, why_kept
 from gpudoc.script.runner import CommandSession, NoLeverError
 from gpudoc.script.threads import try_sleeping
 from gpudoc.tune.model.gain import times
-from gpudoc.tune.options import COMMAND_PARTS, SearchOptions
+from gpudoc.tune.options import SearchOptions
 from gpudoc.tune.search.comparison import Side, compare_in_turns, loses
 from gpudoc.tune.search.levers import give_up
 from gpudoc.tune.trial.deadline import TimeUpError
@@ -68,13 +68,14 @@ def _run_stages(session: CommandSession, options: SearchOptions, found: ScriptFi
         (2 * _PAIRS - 1) * (session.runner.overhead_s + _PAIR_S),
         max(session.runner.overhead_s, _CLOSING_SHARE * session.free_s),
     )
-    if options.goal == "throughput" and options.parts == frozenset(COMMAND_PARTS):
+    if options.goal == "throughput" and "loader" in options.parts:
         try_sleeping(session, found)
     if "loader" in options.parts:
         share = _LOADER_SHARE if "batch" in options.parts else 1.0
         tune_loader(session, found, seconds=max(0.0, share * session.free_s))
-        if options.parts == {"loader"} and why_kept(found.look):
-            found.nothing_to_gain, found.needed_s = why_kept(found.look), None
+        kept = why_kept(session.runner.look)
+        if options.parts == {"loader"} and kept and not found.tried:
+            found.nothing_to_gain, found.needed_s = kept, None
         if found.feed is not None and is_own(found.feed, found.look):
             found.notes.append("the script's own loader settings are the best that were found")
         session.feed = found.feed

@@ -183,6 +183,26 @@ def test_another_users_job_is_judged_with_what_is_left():
     assert done.returncode == 0
 
 
+@pytest.mark.parametrize(("given", "is_early"), [((), True), (("--seconds", "20"), False)])
+def test_a_command_is_watched_until_its_cause_is_clear_unless_the_seconds_are_named(
+    monkeypatch, capfd, given, is_early
+):
+    from gpudoc import facts
+    from tests.facts.live.made import track, watch, worker
+
+    slow = watch({1: "wait*80 backward*20", 2: "w_fetch*100"}, [track(cpu_s=4), worker(2, cpu_s=19)])
+    asked = []
+
+    def launch(command, *, seconds, listener):
+        asked.append((seconds, listener.clear is not None and listener.clear(slow)))
+        return facts.Outcome(exit_code=0, signal=None, seconds=30.0, log="", watch=slow, interrupted=False)
+
+    monkeypatch.setattr(facts, "launch", launch)
+    app.run(["doctor", *given, "--", "python", "train.py"])
+    capfd.readouterr()
+    assert asked == [(20.0, "too_few_workers" if is_early else False)]
+
+
 @pytest.mark.parametrize(("printed", "told"), [(b"epoch 2\n" * 40, 2), (b"", 1)])
 def test_a_verdict_that_the_jobs_output_pushed_away_is_said_again_at_its_end(monkeypatch, capfd, printed, told):
     from gpudoc import facts

@@ -19,6 +19,8 @@ from gpudoc.facts.process import Watch
 _END = "command"
 # of a watch that shows only imports and building nothing can be judged
 MOSTLY = 0.8
+# how sure the first cause must be for the watch to end with it
+CLEAR = 0.9
 # what a shell prints of a command that a signal ended, which the command itself cannot say
 _SHELL_SAYS = {4: "Illegal instruction", 6: "Aborted", 7: "Bus error", 9: "Killed", 11: "Segmentation fault"}
 
@@ -32,6 +34,17 @@ def judge(watch: Watch, ignore: Iterable[str] = ()) -> Report:
         seen = _no_step(report, lead, watch)
         report = report if seen is None else dataclasses.replace(report, verdict="unknown", unexplained=(seen,))
     return dataclasses.replace(report, seconds={"total": watch.seconds + time.perf_counter() - began})
+
+
+def clear_cause(watch: Watch, ignore: Iterable[str] = ()) -> str:
+    """The cause that a short watch shows beyond doubt; '' where none is, and where nothing is wrong.
+
+    Never a hang: a step may take longer than a short watch.
+    """
+    first = next(iter(judge(watch, ignore).findings), None)
+    if first is None or first.severity == "info" or first.id == "job_hung":
+        return ""
+    return first.id if first.confidence >= CLEAR else ""
 
 
 def _no_step(report: Report, lead: RankShares, watch: Watch) -> Observation | None:

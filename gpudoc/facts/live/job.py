@@ -69,12 +69,14 @@ class Outcome:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
     """Who is told of a launched job: `sink` gets its output (1 or 2, bytes), `watched` the watch once it is done, and
-    `stalled` a second, short one of a job that has stood still for IDLE_S since then.
+    `stalled` a second, short one of a job that has stood still for IDLE_S since then. `clear` names what a short look
+    shows beyond doubt, which ends the watch early; None watches to the end.
     """
 
     sink: Sink
     watched: Callable[[Watch], None]
     stalled: Callable[[Watch], None] = lambda _: None
+    clear: Callable[[Watch], str] | None = None
     progress: Progress = SILENT
 
 
@@ -92,7 +94,9 @@ def launch(command: Sequence[str], *, seconds: float, listener: Listener) -> Out
         try:
             target = job.wait_until_it_trains(listener.progress)
             if target is not None:
-                looking = Looking(target, job.folder, seconds, recorder=job.record(target, seconds))
+                looking = Looking(
+                    target, job.folder, seconds, recorder=job.record(target, seconds), clear=listener.clear
+                )
                 watched = _watch(job, looking, listener.progress)
             elif job.interrupted:
                 watched = job.stood_still()

@@ -58,6 +58,10 @@ class GpuRecorder:
     def finish(self) -> Fact[tuple[GpuTrack, ...]]:
         """Stop looking, and read what was seen; absent with the reason when NVML did not answer."""
         end_process(self._process, ask=signal.SIGTERM, grace_s=FINISH_S)
+        return self.read()
+
+    def read(self) -> Fact[tuple[GpuTrack, ...]]:
+        """What was seen until now."""
         return parse(self.output.read_text("utf-8", "replace").splitlines())
 
 

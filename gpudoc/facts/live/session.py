@@ -29,6 +29,8 @@ MEASURE_S = 0.5
 DUMP_S = 1.0
 # the close-up begins here, when every process of a job that has been running for long was seen
 CLOSE_UP_AFTER_S = 2.0
+# how long each look is that is judged while the watch goes on, and how many in a row must tell the same
+PART_S, SAME_PARTS = 3.0, 2
 # walks all pages of each process: 5 ms per GiB, so a large job is weighed less often
 WEIGH_S = 1.5
 
@@ -61,12 +63,17 @@ class Records(Protocol):
 
 @dataclass(slots=True)
 class Looking:
-    """A watch under way: all samplers of one job, driven by one clock."""
+    """A watch under way: all samplers of one job, driven by one clock.
+
+    `clear` names what a watch shows beyond doubt, '' where nothing is: it is asked of short looks, and what two of them
+    in a row show ends the watch early. One look may fall on a pause, or on workers that only start.
+    """
 
     pid: int
     folder: pathlib.Path
     seconds: float
     recorder: Records | None = None
+    clear: Callable[[Watch], str] | None = None
     interrupted: bool = False
     began: float = field(default_factory=time.monotonic)
     _tree: TreeSampler = field(init=False)
@@ -75,6 +82,8 @@ class Looking:
     _program: Fact[str] = field(init=False)
     _dumper: _Dumper | None = field(init=False, default=None)
     _close_up: CloseUp | None = field(init=False, default=None)
+    _part: spy.Recorder | None = field(init=False, default=None)
+    _named: list[str] = field(init=False, default_factory=list)
     _command: str = field(init=False)
     _directory: Fact[str] = field(init=False)
     _next: dict[str, float] = field(init=False, default_factory=dict)
@@ -98,8 +107,8 @@ class Looking:
         return time.monotonic() - self.began
 
     def goes_on(self) -> bool:
-        """Whether there is time left and the job still runs."""
-        return self.elapsed_s < self.seconds and self._tree.is_alive()
+        """Whether there is time left, the job still runs, and nothing is clear yet."""
+        return self.elapsed_s < self.seconds and self._tree.is_alive() and not self._is_clear
 
     def look(self) -> None:
         """Sleep until the next sample is due, then run each sampler whose interval has passed."""
@@ -110,30 +119,46 @@ class Looking:
         if self._dumper is not None and self._due("dump", DUMP_S):
             self._dumper.look(self.elapsed_s)
         self._look_closely()
+        self._look_briefly()
 
     def finish(self) -> Watch:
         """Stop every sampler and put together what was seen."""
-        seconds = self.elapsed_s
-        self._tree.measure()
-        ended = not self._tree.is_alive()
-        stacks: Fact[Stacks] = self._program if isinstance(self._program, Absent) else Absent("not recorded")
+        # the counters first: until the samplers have stopped takes a while
+        seen = self._so_far(self._program if isinstance(self._program, Absent) else Absent("not recorded"))
+        if self._part is not None:
+            self._part.finish()
         if self.recorder is not None:
-            stacks = self.recorder.finish()
+            seen = dataclasses.replace(seen, stacks=self._with_lines(self.recorder.finish()))
+        if self._close_up is not None:
+            closely = self._with_lines(self._close_up.finish())
+            handed = handoff.measure() if not seen.ended else seen.handoff
+            seen = dataclasses.replace(seen, close_up=closely, handoff=handed)
+        glances = seen.glances if self._dumper is None else self._dumper.finish()
+        return dataclasses.replace(seen, glances=glances, gpus=self._gpus.finish())
+
+    def _so_far(self, stacks: Fact[Stacks]) -> Watch:
+        """What was seen until now, with these stacks; no sampler stops for it."""
+        self._tree.measure()
         return Watch(
             pid=self.pid,
-            seconds=seconds,
+            seconds=self.elapsed_s,
             stacks=self._with_lines(stacks),
-            close_up=self._with_lines(self._close_up.finish()) if self._close_up is not None else Absent("not taken"),
-            handoff=handoff.measure() if self._close_up is not None and not ended else Absent("not looked at"),
-            glances=self._dumper.finish() if self._dumper is not None else Absent("py-spy is not installed"),
+            close_up=Absent("not taken"),
+            handoff=Absent("not looked at"),
+            glances=Absent("py-spy is not installed") if self._dumper is None else self._dumper.seen,
             processes=self._tree.tracks(),
             limits=self._limits.finish(),
-            gpus=self._gpus.finish(),
+            gpus=self._gpus.read(),
             interrupted=self.interrupted,
-            ended=ended,
+            ended=not self._tree.is_alive(),
             command=self._command,
             directory=self._directory,
         )
+
+    @property
+    def _is_clear(self) -> bool:
+        last = self._named[-SAME_PARTS:]
+        return len(last) == SAME_PARTS and bool(last[0]) and len(set(last)) == 1
 
     def _with_lines(self, stacks: Fact[Stacks]) -> Fact[Stacks]:
         if isinstance(stacks, Absent):
@@ -149,6 +174,21 @@ class Looking:
         pid = self._tree.lone_trainer()
         if pid is not None:
             self._close_up = CloseUp(self._program, pid, self.folder)
+
+    def _look_briefly(self) -> None:
+        """Record a few seconds by the side, again and again, and ask whether they make anything clear."""
+        if self.clear is None or not isinstance(self._program, str):
+            return
+        if self._part is None:
+            place = self.folder / f"part-{len(self._named)}.json"
+            self._part = spy.Recorder(self._program, self.pid, place, PART_S)
+        elif self._part.is_done:
+            stacks, self._part = self._part.finish(), None
+            if isinstance(stacks, Absent):
+                # only an ancestor of the job may look, or it ends just now
+                self.clear = None
+                return
+            self._named.append(self.clear(self._so_far(stacks)))
 
     def _timed(self, name: str, every_s: float, action: Callable[[], None]) -> None:
         if not self._due(name, every_s):
@@ -193,6 +233,11 @@ class _Dumper:
         if self._running is not None:
             end_process(self._running, grace_s=2.0)
             self._collect()
+        return self.seen
+
+    @property
+    def seen(self) -> Fact[tuple[Glance, ...]]:
+        """The looks until now."""
         return tuple(self._seen) if self._seen else Absent(self._refused or "no look succeeded")
 
     def _collect(self) -> None:

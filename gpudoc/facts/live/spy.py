@@ -67,6 +67,11 @@ class Recorder:
                 start_new_session=True,
             )
 
+    @property
+    def is_done(self) -> bool:
+        """Whether its time is over or the job has ended."""
+        return self._process.poll() is not None
+
     def finish(self) -> Fact[Stacks]:
         """Stop sampling, and read what was seen; absent with py-spy's own reason when it saw nothing."""
         end_process(self._process, ask=signal.SIGINT, grace_s=FINISH_S)

@@ -15,7 +15,7 @@ Ask = Callable[[Side, int], Request | None]
 
 
 def compare_in_turns(session: Session[R], found: Findings, turns: Sequence[tuple[Side, int]], ask: Ask) -> None:
-    """Run the trials that `ask` names for each side and turn, until it names none, the time is over or the found settings fail."""
+    """Run the trials that `ask` names, until it names none, the time is over, or the found settings fail."""
     for side, turn in turns:
         request = ask(side, turn)
         if request is None:

@@ -1,4 +1,4 @@
-from gpudoc.doctor.live.judge import is_empty, judge, judge_end
+from gpudoc.doctor.live.judge import clear_cause, is_empty, judge, judge_end
 from gpudoc.facts.live.job import Outcome
 from gpudoc.facts.process import Limits
 from tests.facts.live.made import track, watch, worker
@@ -22,6 +22,21 @@ def test_the_report_of_a_watch_comes_from_the_process():
     assert report.findings[0].id == "too_few_workers"
     assert report.findings[0].why
     assert report.crashed == ()
+
+
+def test_a_cause_is_clear_where_it_costs_much_and_a_healthy_job_has_none():
+    crowded, workers = [track(cpu_s=4), worker(2, cpu_s=19)], {2: "w_fetch*100"}
+    assert clear_cause(watch({1: "wait*80 backward*20", **workers}, crowded)) == "too_few_workers"
+    assert clear_cause(watch({1: "wait*80 backward*20", **workers}, crowded), ignore=("too_few_workers",)) == ""
+    slight = watch({1: "wait*2 backward*8 " * 10, **workers}, crowded)
+    assert [(found.id, found.confidence < 0.9) for found in judge(slight).findings] == [("too_few_workers", True)]
+    assert clear_cause(slight) == ""
+    still = watch({1: "backward*100"}, [track(cpu_s=0)])
+    assert judge(still).findings[0].id == "job_hung"
+    assert clear_cause(still) == ""
+    healthy = watch({1: "forward*4 backward*5 optimizer*1 " * 10}, [track(cpu_s=20)])
+    assert judge(healthy).findings[0].id == "compute_bound"
+    assert clear_cause(healthy) == ""
 
 
 def test_what_follows_from_a_cause_stands_under_it():

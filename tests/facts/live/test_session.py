@@ -6,8 +6,10 @@ import tempfile
 
 import pytest
 
-from gpudoc.facts.live.session import watch
+from gpudoc.facts.live import spy
+from gpudoc.facts.live.session import Looking, watch
 from gpudoc.facts.model import Absent
+from gpudoc.facts.process import Stacks
 
 BUSY = "def spins():\n    while True:\n        sum(range(1000))\nprint(flush=True)\nspins()\n"
 
@@ -69,3 +71,61 @@ def test_ctrl_c_ends_the_looking_and_keeps_what_was_seen(busy, tmp_path, monkeyp
     assert seen.interrupted
     assert not isinstance(seen.stacks, Absent), seen.stacks
     assert busy.poll() is None
+
+
+class Recorded:
+    """A sampler that is done at once, with what it is said to have seen."""
+
+    is_done = True
+
+    def __init__(self, *_, seen=None):
+        self.seen = Stacks(rate_hz=20.0, start_s=0.0, frames=(), threads=()) if seen is None else seen
+
+    def finish(self):
+        return self.seen
+
+
+def shown(busy, folder, names):
+    """The looking at a job whose short looks show these causes one after the other, and what was shown until it ended.
+
+    It ends with its job, once nothing more is shown.
+    """
+    told = []
+
+    def clear(seen):
+        told.append(names[len(told)])
+        if len(told) == len(names):
+            busy.kill()
+            busy.wait()
+        return told[-1]
+
+    looking = Looking(busy.pid, folder, 3600, recorder=Recorded(), clear=clear)
+    while looking.goes_on():
+        looking.look()
+    return looking.finish(), told
+
+
+def test_a_watch_ends_once_two_short_looks_in_a_row_show_the_same(busy, tmp_path, monkeypatch):
+    monkeypatch.setattr(spy, "Recorder", Recorded)
+    names = ["a", "", "", "b", "a", "a", "not asked"]
+    seen, told = shown(busy, tmp_path, names)
+    assert told == names[:-1]
+    assert not seen.ended
+    assert busy.poll() is None
+
+
+def test_a_watch_goes_on_while_short_looks_differ_or_show_nothing(busy, tmp_path, monkeypatch):
+    monkeypatch.setattr(spy, "Recorder", Recorded)
+    names = ["a", "b", "a", "", "", ""]
+    seen, told = shown(busy, tmp_path, names)
+    assert (told, seen.ended) == (names, True)
+
+
+def test_where_only_an_ancestor_may_look_the_watch_takes_its_time(busy, tmp_path, monkeypatch):
+    refused = Absent("ptrace refused")
+    monkeypatch.setattr(spy, "Recorder", lambda *_: Recorded(seen=refused))
+    looking = Looking(busy.pid, tmp_path, 3600, recorder=Recorded(), clear=lambda seen: pytest.fail("nothing was seen"))
+    for _ in range(4):
+        looking.look()
+    assert looking.goes_on()
+    looking.finish()

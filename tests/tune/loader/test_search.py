@@ -116,6 +116,20 @@ def test_without_time_for_one_setting_the_loader_is_not_said_to_fail():
     assert caught.value.is_late
 
 
+def test_no_workers_are_no_choice_where_the_time_reached_for_no_others():
+    """What a step without workers takes may be known before the search."""
+
+    class Late(Modelled):
+        def run(self, setting, **asked):
+            if setting.num_workers:
+                raise MeasurementError("no time was left", is_late=True)
+            return super().run(setting, **asked)
+
+    with pytest.raises(MeasurementError, match="did not reach for one setting with workers") as caught:
+        search(Late(WORLDS["sleep"], 32))
+    assert caught.value.is_late
+
+
 def test_a_wrong_prediction_is_corrected_upwards():
     """Workers that turn out twice as slow as one alone was: the fourth setting goes where the step still waits."""
     machine = Modelled(costs(batch_s=(0.16,) * 50), 32)
