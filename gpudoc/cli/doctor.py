@@ -23,6 +23,11 @@ from gpudoc.cli.options import (
 if TYPE_CHECKING:
     from gpudoc.facts.readers.model import Language
 
+WatchSeconds = Annotated[
+    float | None,
+    typer.Option("--seconds", metavar="S", help="How long to watch. [default: 20; a command until its cause is clear]"),
+]
+
 
 class FailOn(str, Enum):
     """From which severity on the exit code is 1."""
@@ -56,12 +61,7 @@ def doctor(
     pid: Annotated[
         int | None, typer.Option("--pid", metavar="PID", min=1, help="Watch this running job. Or: doctor -- COMMAND.")
     ] = None,
-    seconds: Annotated[
-        float | None,
-        typer.Option(
-            "--seconds", metavar="S", help="How long to watch. [default: 20; a command until its cause is clear]"
-        ),
-    ] = None,
+    seconds: WatchSeconds = None,
     slurm: Annotated[
         Path | None, typer.Option("--slurm", metavar="FILE", help="Write an sbatch file that examines every node.")
     ] = None,
