@@ -43,7 +43,7 @@ def report(outcome: campaign.Outcome, seconds: float, processes: int) -> str:
         f"Largest growth {outcome.largest[0]:.0f} MiB (case {outcome.largest[1]}).",
         "",
     ]
-    broken = [f"- {promise}: {len(cases)}, cases {cases[:10]}" for promise, cases in outcome.broken.items()]
+    broken = [f"- {promise}: {len(cases)}, cases {cases[:100]}" for promise, cases in outcome.broken.items()]
     return "\n".join([*lines, "Broken promises:", "", *broken] if broken else [*lines, "No promise was broken."]) + "\n"
 
 

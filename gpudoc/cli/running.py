@@ -108,6 +108,6 @@ def _ranks_of(command: Sequence[str]) -> int:
     for place, word in enumerate(command):
         found = _RANKS.fullmatch(word)
         number = found and (found[1] or next(iter(command[place + 1 : place + 2]), ""))
-        if number and number.isdigit() and int(number):
+        if number and number.isdecimal() and int(number):
             return int(number)
     return 1

@@ -36,7 +36,7 @@ def crowd_here(other_cpus: float, threads: int | None = None) -> Crowd:
     from gpudoc.process.beside import cpus_allowed
 
     asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    known = int(asked) if asked.isdigit() and int(asked) else cpus_allowed()
+    known = int(asked) if asked.isdecimal() and int(asked) else cpus_allowed()
     return Crowd(threads=threads or known, cpus=cpus_usable(), other_cpus=other_cpus, openmp=own_openmp())
 
 

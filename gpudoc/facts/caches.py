@@ -36,6 +36,6 @@ def _instance(root: Path, folder: str) -> tuple[int, str, int] | None:
     if isinstance(level, Absent) or isinstance(shared, Absent) or isinstance(size, Absent):
         return None
     parts = Pattern(r"(\d+)([KMG]?)").fullmatch(size)
-    if parts is None or not level.isdigit():
+    if parts is None or not level.isdecimal():
         return None
     return int(level), shared, int(parts[1]) * _UNITS[parts[2]]

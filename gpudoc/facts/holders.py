@@ -80,7 +80,7 @@ def caller() -> int:
     if sys.platform == "win32":
         return -1  # as no process there has an owner with a number
     behind = os.environ.get("SUDO_UID", "")
-    return int(behind) if os.getuid() == 0 and behind.isdigit() else os.getuid()
+    return int(behind) if os.getuid() == 0 and behind.isdecimal() else os.getuid()
 
 
 def _is_own(root: Path, place: str, uid: int) -> Fact[bool]:

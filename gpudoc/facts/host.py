@@ -150,7 +150,7 @@ def _count_list(spans: str) -> int:
     count = 0
     for span in filter(None, spans.split(",")):
         first, _, last = span.partition("-")
-        if first.isdigit() and (last or first).isdigit():
+        if first.isdecimal() and (last or first).isdecimal():
             count += int(last or first) - int(first) + 1
     return count
 
@@ -167,7 +167,7 @@ def _meminfo(root: Path) -> dict[str, Fact[int]]:
     for line in ("" if isinstance(text, Absent) else text).splitlines():
         name, _, value = line.partition(":")
         words = value.split()
-        if words and words[0].isdigit():
+        if words and words[0].isdecimal():
             rows[name] = int(words[0]) * (1024 if words[-1] == "kB" else 1)
     return rows
 
@@ -207,7 +207,7 @@ def _numa_nodes(root: Path) -> Fact[int]:
     names = list_names(root, "sys/devices/system/node")
     if isinstance(names, Absent):
         return names
-    return sum(name.startswith("node") and name[4:].isdigit() for name in names) or Absent("the kernel names none")
+    return sum(name.startswith("node") and name[4:].isdecimal() for name in names) or Absent("the kernel names none")
 
 
 def _distribution(root: Path) -> Fact[str]:

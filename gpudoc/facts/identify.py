@@ -47,7 +47,7 @@ def _by_mask(ordinal: int, machine: Machine, gpus: tuple[Gpu, ...]) -> Gpu | Non
     environment = {} if isinstance(machine.environment, Absent) else machine.environment
     mask = environment.get("CUDA_VISIBLE_DEVICES")
     asked = [str(ordinal)] if mask is None else [one.strip() for one in mask.split(",")][ordinal : ordinal + 1]
-    if mask is None or not asked or asked[0].isdigit():
+    if mask is None or not asked or asked[0].isdecimal():
         # among unlike cards CUDA puts the fastest first, and which one it takes for that is not known
         alike = len({str(gpu.name) for gpu in gpus}) == 1
         if not alike and environment.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":

@@ -120,7 +120,7 @@ def _records(handle: int) -> Iterator[str]:
             return
         head, _, text = record.decode("utf-8", "replace").partition(";")
         fields = head.split(",")
-        seconds = int(fields[2]) / 1e6 if len(fields) > 2 and fields[2].isdigit() else 0.0
+        seconds = int(fields[2]) / 1e6 if len(fields) > 2 and fields[2].isdecimal() else 0.0
         yield f"[{seconds:12.6f}] {text.splitlines()[0] if text else ''}"
 
 

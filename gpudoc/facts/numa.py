@@ -26,7 +26,7 @@ def nodes_of_process(root: Path = ROOT) -> Fact[tuple[int, ...]]:
     allowed = _cpus(spans.strip())
     if isinstance(allowed, Absent):
         return allowed
-    nodes = sorted(int(name[4:]) for name in names if name.startswith("node") and name[4:].isdigit())
+    nodes = sorted(int(name[4:]) for name in names if name.startswith("node") and name[4:].isdecimal())
     cpus = {node: cpus_of_node(node, root) for node in nodes}
     return tuple(node for node, has in cpus.items() if not isinstance(has, Absent) and set(has) & set(allowed))
 

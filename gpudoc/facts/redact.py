@@ -323,7 +323,7 @@ class Redactor:
 
     def _host(self, match: Match[str]) -> str:
         value = match["value"]
-        if value.lower() in _KNOWN_PLACES or value.startswith(("<", "127.")) or value.isdigit():
+        if value.lower() in _KNOWN_PLACES or value.startswith(("<", "127.")) or value.isdecimal():
             return match[0]
         if value.lower().endswith(_PUBLIC):
             return match[0]
@@ -350,7 +350,7 @@ class Redactor:
         quoted = _UNQUOTED.fullmatch(value)
         begin, inside, end = (quoted[1], quoted[2], quoted[3]) if quoted else ("", value, "")
         spaced = not match["join"].strip("'\" \t\\")
-        is_number = inside.replace(".", "").isdigit()
+        is_number = inside.replace(".", "").isdecimal()
         if _NO_SECRET.fullmatch(name) or not inside or inside.startswith("<"):
             return match[0]
         if _is_plain(inside) and not (is_number and _PASSWORD.fullmatch(name)):

@@ -86,7 +86,7 @@ def _speed(text: Fact[str]) -> Fact[float]:
     if isinstance(text, Absent):
         return text
     first = text.split(" ", 1)[0]
-    return float(first) if first.replace(".", "", 1).isdigit() else Absent("the link's speed is not known")
+    return float(first) if first.replace(".", "", 1).isdecimal() else Absent("the link's speed is not known")
 
 
 def _width(width: Fact[int]) -> Fact[int]:

@@ -89,7 +89,7 @@ def find_place(environment: Mapping[str, str] | None = None) -> Place:
 
 def _with_meeting(place: Place, num_here: int, variables: Mapping[str, str]) -> Place:
     address, port = variables.get("MASTER_ADDR"), variables.get("MASTER_PORT", "")
-    if address and port.isdigit():
+    if address and port.isdecimal():
         return replace(place, address=address, port=int(port))
     if place.engine == "torchrun":
         raise GpudocError(f"RANK is set, and {_NO_MEETING}", hint="start it with torchrun")
@@ -107,10 +107,10 @@ def _with_meeting(place: Place, num_here: int, variables: Mapping[str, str]) -> 
 def _port_of(variables: Mapping[str, str]) -> int:
     """A port that all processes of this job find by themselves, and another job hardly."""
     job = variables.get("SLURM_JOB_ID", "")
-    if job.isdigit():
+    if job.isdecimal():
         # as the sbatch file of `gpudoc train --slurm` has it; a second step of the same job meets next to it
         step = variables.get("SLURM_STEP_ID", "0")
-        return 20000 + (int(job) + (int(step) if step.isdigit() else 0)) % 20000
+        return 20000 + (int(job) + (int(step) if step.isdecimal() else 0)) % 20000
     name = variables.get("PMIX_NAMESPACE") or variables.get("OMPI_MCA_ess_base_jobid") or variables.get("PMI_ID", "")
     return 20000 + zlib.crc32(name.encode()) % 20000
 
@@ -136,7 +136,7 @@ def _expand(word: str) -> list[str]:
     numbers: list[str] = []
     for part in inside.split(","):
         first, dash, last = part.partition("-")
-        if dash and first.isdigit() and last.isdigit():
+        if dash and first.isdecimal() and last.isdecimal():
             numbers += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
         else:
             numbers.append(part)

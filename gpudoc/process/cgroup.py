@@ -82,7 +82,7 @@ def _mounts(base: Path, names: tuple[str, ...], controller: str) -> list[Path]:
 
 def _cpu_quota(folder: Path) -> CpuQuota | None:
     words = _text(folder / "cpu.max").split() or [_text(folder / f"cpu.cfs_{name}_us") for name in ("quota", "period")]
-    if len(words) != 2 or not all(word.isdigit() and int(word) for word in words):
+    if len(words) != 2 or not all(word.isdecimal() and int(word) for word in words):
         return None
     stat = _numbers(folder / "cpu.stat")
     # version 2 tells microseconds, version 1 nanoseconds
@@ -92,13 +92,13 @@ def _cpu_quota(folder: Path) -> CpuQuota | None:
 
 def _memory_limit(folder: Path) -> MemoryLimit | None:
     limit = _text(folder / "memory.max") or _text(folder / "memory.limit_in_bytes")
-    if not limit.isdigit() or not 0 < int(limit) < _UNLIMITED_BYTES:
+    if not limit.isdecimal() or not 0 < int(limit) < _UNLIMITED_BYTES:
         return None
     used = _text(folder / "memory.current") or _text(folder / "memory.usage_in_bytes")
     stat = _numbers(folder / "memory.stat")
     # version 1 counts descendants only in the total
     cache = stat.get("total_inactive_file", stat.get("inactive_file", 0))
-    return MemoryLimit(int(limit), max(0, int(used) - cache) if used.isdigit() else None)
+    return MemoryLimit(int(limit), max(0, int(used) - cache) if used.isdecimal() else None)
 
 
 def _kills(folder: Path) -> int:
@@ -107,7 +107,7 @@ def _kills(folder: Path) -> int:
 
 def _numbers(place: Path) -> dict[str, int]:
     rows = (line.split() for line in _text(place).splitlines())
-    return {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdigit()}
+    return {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdecimal()}
 
 
 def _text(place: Path) -> str:

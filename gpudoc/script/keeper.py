@@ -191,7 +191,7 @@ def _descendants() -> dict[int, str]:
     """pid and name of each process below this one that has not ended; orphans below it came to this one."""
     parents: dict[int, tuple[int, str]] = {}
     for name in os.listdir("/proc"):
-        if name.isdigit():
+        if name.isdecimal():
             with contextlib.suppress(OSError, ValueError, IndexError):
                 before, _, after = Path(f"/proc/{name}/stat").read_text("utf-8", "replace").rpartition(")")
                 words = after.split()

@@ -149,7 +149,7 @@ def _how_isolated(options: SearchOptions, found: Isolation, isolated: bool) -> s
 
 def _ordinal(look: ScriptLook) -> int:
     _, _, number = look.device.partition(":")
-    return int(number) if number.isdigit() else 0
+    return int(number) if number.isdecimal() else 0
 
 
 def gpus_of(look: ScriptLook) -> Sequence[int]:

@@ -74,7 +74,7 @@ def ignore_in_worker() -> None:
 def slurm_deadline() -> float | None:
     """When SLURM ends this job, in Unix time (`scontrol show job -o`); None outside SLURM or without a limit."""
     given = os.environ.get("SLURM_JOB_END_TIME", "")
-    if given.isdigit():
+    if given.isdecimal():
         return float(given)
     job = os.environ.get("SLURM_JOB_ID")
     if not job:

@@ -128,4 +128,4 @@ def _models_in(annotation: object) -> list[type[BaseModel]]:
 
 def _by_line(mistake: str) -> tuple[int, str]:
     parts = mistake.split(":")
-    return (int(parts[1]) if len(parts) > 1 and parts[1].isdigit() else 0, mistake)
+    return (int(parts[1]) if len(parts) > 1 and parts[1].isdecimal() else 0, mistake)

@@ -86,6 +86,8 @@ def _asked(content: bytes) -> tuple[str, dict[str, object]]:
         asked = json.loads(content)
     except (ValueError, RecursionError):
         asked = None
-    if isinstance(asked, dict) and isinstance(asked.get("name"), str) and isinstance(asked.get("arguments"), dict):
-        return asked["name"], asked["arguments"]
+    name, arguments = (asked.get("name"), asked.get("arguments")) if isinstance(asked, dict) else (None, None)
+    # a name with half a character is one that the SDK's client cannot send
+    if isinstance(name, str) and name.isprintable() and isinstance(arguments, dict):
+        return name, arguments
     return "diagnose_text", {"text": content.decode("utf-8", "replace"), "full": bool(len(content) % 2)}

@@ -49,7 +49,7 @@ def _find_masked(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     if none is None or text.find(_OTHER_REASON):
         return
     count = max(len(known(evidence.machine.gpus) or ()), 1)
-    beyond = (one for one in text.find_all(_MASK, most=20) if not one[1].isdigit() or int(one[1]) >= count)
+    beyond = (one for one in text.find_all(_MASK, most=20) if not one[1].isdecimal() or int(one[1]) >= count)
     mask, option = next(beyond, None), text.find(_OPTION)
     if mask is None and left is not None and option is not None and int(option[1]) >= count:
         mask = option

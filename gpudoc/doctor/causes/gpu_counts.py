@@ -112,7 +112,7 @@ def _promised(evidence: Evidence) -> Iterator[tuple[int, str]]:
         yield evidence.expectation.num_gpus, _OPTION
     asked: Fact[str] = machine.container.gpus_asked
     on_node = variables(machine).get("SLURM_GPUS_ON_NODE", "")
-    if not isinstance(asked, Absent) and on_node.isdigit():
+    if not isinstance(asked, Absent) and on_node.isdecimal():
         # those of the node are the whole step's; with --gpus-per-task a task is given, and sees, fewer of them
         own = ("CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS")
         of_task = next((name for name in own if variables(machine).get(name, "").strip()), "")

@@ -52,7 +52,7 @@ def nodes(machine: Machine) -> Mapping[str, DeviceNode]:
 
 def gpu_nodes(machine: Machine) -> tuple[DeviceNode, ...]:
     """The files /dev/nvidia0, /dev/nvidia1 ... that exist."""
-    return tuple(n for path, n in nodes(machine).items() if path.removeprefix("/dev/nvidia").isdigit() and n.exists)
+    return tuple(n for path, n in nodes(machine).items() if path.removeprefix("/dev/nvidia").isdecimal() and n.exists)
 
 
 def nvidia_is_there(machine: Machine) -> bool:

@@ -195,9 +195,9 @@ class _Job:
         )  # fmt: skip
         os.close(orders)
         os.close(told)
-        with os.fdopen(answers, "rb") as lines:
+        with os.fdopen(answers, encoding="ascii") as lines:
             answer = lines.readline()
-        if not answer.strip().isdigit():
+        if not answer.strip().isdecimal():
             os.close(self._orders)
             _, errors = self._launcher.communicate()
             self.tidy()

@@ -152,9 +152,9 @@ def _thread(profile: object, labels: Collection[int]) -> ThreadStacks | None:
         return None
     # py-spy names a profile 'Process 5251 Thread 5251 "MainThread"'; without thread names the quotes are missing
     words = str(profile.get("name", "")).split(maxsplit=4)
-    if len(words) < 4 or words[0] != "Process" or not words[1].isdigit():
+    if len(words) < 4 or words[0] != "Process" or not words[1].isdecimal():
         return None
-    tid = int(words[3], 16) if words[3].lower().startswith("0x") else int(words[3]) if words[3].isdigit() else -1
+    tid = int(words[3], 16) if words[3].lower().startswith("0x") else int(words[3]) if words[3].isdecimal() else -1
     raw = profile.get("samples")
     samples = tuple(
         tuple(i for i in s if i not in labels) for s in (raw if isinstance(raw, list) else []) if isinstance(s, list)

@@ -245,7 +245,7 @@ class TreeSampler:
 
     def _waits_for(self, pid: int) -> str:
         words = read_text(f"{self.root}/{pid}/syscall").split()
-        if not words or not words[0].lstrip("-").isdigit():
+        if not words or not words[0].lstrip("-").isdecimal():
             return ""
         number = int(words[0])
         if number < 0:
@@ -353,7 +353,7 @@ def _finish(pid: int, track: _Track) -> ProcessTrack:
         pages=tuple(track.pages),
         born_during_watch=track.born,
         died_during_watch=track.gone,
-        rank=int(rank) if rank.isdigit() else Absent("no RANK in its environment"),
+        rank=int(rank) if rank.isdecimal() else Absent("no RANK in its environment"),
         openmp=track.openmp,
         thread_settings={k: v for k, v in track.environment.items() if k in THREAD_VARIABLES},
     )

@@ -29,7 +29,7 @@ def read(lines: Sequence[Line], gather: Gather) -> None:
                 gather.put("driver.module_version", value, line)
             case "CUDA version" if pair := version_pair(value):
                 gather.put("driver.cuda_version", pair, line)
-            case "Device Index" if value.isdigit():
+            case "Device Index" if value.isdecimal():
                 index = int(value)
             case "Model" if index >= 0:
                 gather.put_gpu(index, line, name=value)

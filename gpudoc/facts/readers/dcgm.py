@@ -194,7 +194,7 @@ def _read_json(line: Line, gather: Gather, state: _State) -> None:
         elif key in ("entity_id", "gpu_id", "gpu_ids"):
             told = found["number"] or text
             is_gpu = key != "entity_id" or state.group in ("GPU", "")
-            state.gpu = int(told) if told.isdigit() and is_gpu else NO_GPU_NAMED
+            state.gpu = int(told) if told.isdecimal() and is_gpu else NO_GPU_NAMED
         elif key == "status" and state.name and text.lower() in _RESULTS:
             state.add(DIAG, text, state.gpu, line)
         elif key in ("warning", "warnings") and state.tests:
@@ -215,7 +215,7 @@ def _read_health_json(line: Line, state: _State) -> None:
             state.name = ""
         elif name == "Overall Health":
             state.name, state.gpu = "overall health", NO_GPU_NAMED
-        elif name is not None and name.isdigit():
+        elif name is not None and name.isdecimal():
             state.gpu = int(name)
         elif name is not None and name.endswith((" system", "Driver")):
             state.name = name.lower()

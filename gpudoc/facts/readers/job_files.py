@@ -32,7 +32,7 @@ _NUMBER = Pattern(r"\d{1,18}")
 # how much of either end of a text is searched for the names of ranks, and how many places of them are looked at
 _LOOKED_AT, _MOST_PREFIXES = 256 << 10, 2_000
 # a number of a job is at least this, a rank is below; so many attempts one job has at most
-_FIRST_JOB, _MOST_RANKS = 1_000, 65_536
+_FIRST_JOB, MOST_RANKS = 1_000, 65_536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +150,7 @@ def _by_numbers(files: list[JobFile]) -> Iterable[JobFile]:
         rows = [[int(number) for number in _NUMBER.findall(files[place].name)] for place in members]
         varying = [column for column in range(len(rows[0])) if len({row[column] for row in rows}) > 1]
         ranks = [
-            column for column in varying if max(row[column] for row in rows) < _MOST_RANKS and _is_small(rows, column)
+            column for column in varying if max(row[column] for row in rows) < MOST_RANKS and _is_small(rows, column)
         ]
         jobs = [column for column in varying if column not in ranks]
         order = sorted({tuple(row[column] for column in jobs) for row in rows})

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from gpudoc.errors import GpudocError
 from gpudoc.facts.readers.clean import clean_line
-from gpudoc.facts.readers.job_files import JobFile
+from gpudoc.facts.readers.job_files import MOST_RANKS, JobFile
 from gpudoc.facts.readers.job_log import Attempt, EndLine, JobLog, RankLog, RankSign
 from gpudoc.facts.readers.job_scan import AMBIGUOUS, NOBODY_KEY, FileScan, Key, SignWords, Stream, key_of, whole_lines
 from gpudoc.facts.readers.model import Line
@@ -49,7 +49,7 @@ class JobReader:
         return self._job()
 
     def _job(self) -> JobLog | None:
-        gathered: dict[tuple[int, int], _Streams] = {}
+        gathered: dict[int, dict[int, _Streams]] = {}
         told: dict[int, list[EndLine]] = {}
         for scan in self._scans:
             for (number, key), stream in scan.streams.items():
@@ -59,13 +59,16 @@ class JobReader:
                 if rank is None:
                     told[attempt] += [sign for signs in stream.signs.values() for sign in signs]
                 else:
-                    gathered.setdefault((attempt, rank), []).append((scan, stream))
+                    gathered.setdefault(attempt, {}).setdefault(rank, []).append((scan, stream))
             if not scan.streams and (silent := self._rank_of(NOBODY_KEY, scan)) is not None:
-                gathered.setdefault((scan.file.attempt, silent), []).append((scan, Stream()))
+                gathered.setdefault(scan.file.attempt, {}).setdefault(silent, []).append((scan, Stream()))
         if not gathered:
             return None
-        attempts = tuple(self._attempt(number, gathered, told) for number in sorted({n for n, _ in gathered}))
-        ranks = {rank for _, rank in gathered}
+        common = {id(scan): _common_place(scan) for scan in self._scans}
+        attempts = tuple(
+            _attempt(number, gathered[number], told.get(number, []), common) for number in sorted(gathered)
+        )
+        ranks = set().union(*gathered.values())
         if len(ranks) < _FEWEST and (len(attempts) < _FEWEST or not any(a.told for a in attempts)):
             return None
         files = {id(scan) for scan in self._scans}
@@ -76,25 +79,12 @@ class JobReader:
         shared = any(len({key for _, key in scan.streams if key != NOBODY_KEY}) > 1 for scan in self._scans)
         return JobLog(attempts=attempts, num_files=len(files), says_ranks=says, is_shared=shared)
 
-    def _attempt(
-        self,
-        number: int,
-        gathered: dict[tuple[int, int], list[tuple[FileScan, Stream]]],
-        told: dict[int, list[EndLine]],
-    ) -> Attempt:
-        ranks = {
-            rank: _rank_log(rank, parts)
-            for (n, rank), parts in sorted(gathered.items(), key=lambda o: o[0])
-            if n == number
-        }
-        return Attempt(
-            number=number,
-            ranks=ranks,
-            told=tuple(sorted(told.get(number, ()), key=lambda sign: (sign.file.name, sign.offset))),
-            num_ranks=max(max(ranks) + 1, len(ranks)),
-        )
-
     def _rank_of(self, key: Key, scan: FileScan) -> int | None:
+        """The rank that wrote it; None where nobody can say, or where no job has as many."""
+        rank = self._said_rank_of(key, scan)
+        return rank if rank is not None and rank < MOST_RANKS else None
+
+    def _said_rank_of(self, key: Key, scan: FileScan) -> int | None:
         kind, node, number = key
         if kind == "rank":
             return number
@@ -152,10 +142,20 @@ def _node(scan: FileScan) -> str:
     return before if found else ("" if scan.file.local is not None else scan.file.name)
 
 
-def _rank_log(rank: int, parts: Sequence[tuple[FileScan, Stream]]) -> RankLog:
+def _attempt(number: int, of_ranks: dict[int, _Streams], told: list[EndLine], common: Mapping[int, int]) -> Attempt:
+    ranks = {rank: _rank_log(rank, parts, common) for rank, parts in sorted(of_ranks.items())}
+    return Attempt(
+        number=number,
+        ranks=ranks,
+        told=tuple(sorted(told, key=lambda sign: (sign.file.name, sign.offset))),
+        num_ranks=max(ranks) + 1,
+    )
+
+
+def _rank_log(rank: int, parts: _Streams, common: Mapping[int, int]) -> RankLog:
     signs = [replace(sign, rank=rank) for _, stream in parts for alike in stream.signs.values() for sign in alike]
     signs.sort(key=lambda sign: (sign.file.name, sign.offset))
-    ends_at = {scan.file.name: _last_place(scan, stream) for scan, stream in parts}
+    ends_at = {scan.file.name: _last_place(stream, common[id(scan)]) for scan, stream in parts}
     lasting = [sign for sign in signs if sign.offset >= ends_at[sign.file.name] or sign.row.role in ("exit", "named")]
     streams = [stream for _, stream in parts]
     steps = [stream.last_step for stream in streams if stream.last_step is not None]
@@ -177,13 +177,14 @@ def _rank_log(rank: int, parts: Sequence[tuple[FileScan, Stream]]) -> RankLog:
     )
 
 
-def _last_place(scan: FileScan, stream: Stream) -> int:
-    """Where the rank went on with its training for the last time: what stands before that did not end it.
-
-    Where lines of steps name no rank, all ranks went on to two more steps.
-    """
+def _common_place(scan: FileScan) -> int:
+    """Where all ranks went on, as lines of steps say that name no rank: to two more steps; -1 where none does."""
     nobody = [one.marks for (_, key), one in scan.streams.items() if key == NOBODY_KEY]
-    common = max((marks[-_FEWEST][0] for marks in nobody if len(marks) >= _FEWEST), default=-1)
+    return max((marks[-_FEWEST][0] for marks in nobody if len(marks) >= _FEWEST), default=-1)
+
+
+def _last_place(stream: Stream, common: int) -> int:
+    """Where the rank went on with its training for the last time: what stands before that did not end it."""
     return max(stream.last_step_at, common if stream.last_step is None else -1)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpudoc.facts.readers.clean import clean_line, encoding_of
-from gpudoc.facts.readers.job_files import JobFile
+from gpudoc.facts.readers.job_files import MOST_RANKS, JobFile
 from gpudoc.facts.readers.job_log import EndLine, RankSign
 from gpudoc.facts.readers.large_file import blocks
 from gpudoc.facts.readers.rank_lines import NOBODY, Speaker, read_speaker, read_step, read_time
@@ -31,6 +31,8 @@ _SIGNALS = {"Killed": -9, "SIGKILL": -9, "Out Of Memory": -9, "Terminated": -15,
             "SIGABRT": -6, "Segmentation fault": -11, "SIGSEGV": -11, "Bus error": -7, "SIGBUS": -7,
             "Floating point exception": -8, "SIGFPE": -8, "Illegal instruction": -4, "SIGILL": -4}  # fmt: skip
 
+# how often lines of one file may name a rank: two such as "tasks 0-65535" with the largest job that there is
+_MOST_NAMED = 2 * MOST_RANKS
 # the row of what torchrun writes above the entry of the rank that it saw fail first
 ROOT = "torchrun-root"
 # who wrote a line, as far as the file says: the rank, else the place on a node
@@ -149,6 +151,7 @@ class FileScan:
         self._closed: set[Key] = set()
         self._entry: dict[str, str] = {}
         self._is_root = False
+        self._nameable = _MOST_NAMED
 
     def read(self) -> None:
         """Read the whole file; OSError when it cannot be read."""
@@ -278,7 +281,12 @@ class FileScan:
         if first is None:
             self._keep(NOBODY_KEY, sign)
             return
-        for rank in range(int(first), int(told.get("last") or first) + 1):
+        ranks = range(int(first), int(told.get("last") or first) + 1)
+        self._nameable -= len(ranks)
+        if self._nameable < 0:
+            self._keep(NOBODY_KEY, sign)
+            return
+        for rank in ranks:
             self._keep(("rank", 0, rank), replace(sign, rank=rank))
 
     def _keep(self, key: Key, sign: EndLine) -> None:
@@ -293,13 +301,13 @@ class FileScan:
             self._is_root |= row.id == ROOT
             return
         self._entry[found[1]] = found[2]
-        if found[3] and self._is_root and found[2].isdigit():
+        if found[3] and self._is_root and found[2].isdecimal():
             self._name(int(found[3]), int(found[2]))
-        if found[1] != "exitcode" or not self._entry.get("rank", "").isdigit():
+        if found[1] != "exitcode" or not self._entry.get("rank", "").isdecimal():
             return
         entry, self._entry = self._entry, {}
         code = entry["exitcode"]
-        if code.lstrip("-").isdigit():
+        if code.removeprefix("-").isdecimal():
             sign = self._sign(replace(row, role="exit"), part, offset, int(entry["rank"]), None)
             host = "" if entry.get("host") == "localhost" else entry.get("host", "")
             self._keep(("rank", 0, int(entry["rank"])), replace(sign, code=int(code), first=self._is_root, host=host))

@@ -41,7 +41,8 @@ def read_database(path: Path) -> Trace:
             if not tables & {_KERNELS, _RUNTIME}:
                 raise GpudocError(f"{path.name} is a database, and not one of Nsight Systems", hint=_HINT)
             _read(base, tables, gather)
-    except sqlite3.Error as problem:
+    except (sqlite3.Error, UnicodeDecodeError) as problem:
+        # sqlite3 quotes the damaged place in its message, which need not be text
         raise GpudocError(f"{path.name}: the database cannot be read: {problem}", hint=_HINT) from problem
     return gather.trace(origin=path.name, tool="Nsight Systems", rank=None, is_cut=False)
 

@@ -159,7 +159,7 @@ def _put_fabric(key: str, within: str, value: str, line: Line, gather: Gather, g
 
 
 def _put_errors(key: str, within: str, value: str, line: Line, gather: Gather, gpu: int) -> None:
-    number = int(value) if value.isdigit() else None
+    number = int(value) if value.isdecimal() else None
     yes = value.lower() == "yes"
     if "remapped rows" in within:
         if key == "pending":
@@ -192,7 +192,7 @@ def _put_process(key: str, value: str, line: Line, gather: Gather, state: _State
         state.process = {"pid": value}
     elif key in ("name", "process name") and state.process:
         state.process["name"] = value.replace("\\", "/").split()[0].rsplit("/", 1)[-1]
-    elif key in ("used gpu memory", "used memory") and state.process.get("pid", "").isdigit():
+    elif key in ("used gpu memory", "used memory") and state.process.get("pid", "").isdecimal():
         used = Pattern(r"\d+").match(value)
         held = int(used[0]) * 1024**2 if used else Absent("the driver does not say")
         name = state.process.get("name", Absent("not named"))

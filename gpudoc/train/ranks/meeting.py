@@ -118,7 +118,7 @@ def _open_store(place: Place) -> Store:
         store.set_timeout(timedelta(seconds=JOIN_SECONDS))
         return store
     host, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT", "")
-    if not host or not port.isdigit():
+    if not host or not port.isdecimal():
         raise GpudocError("RANK is set and MASTER_ADDR or MASTER_PORT is not", hint="start it with torchrun")
     kept_by_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     return TCPStore(

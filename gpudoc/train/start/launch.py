@@ -73,7 +73,7 @@ def choose_ranks(gpus: str | None, *, device: str, num_gpus: int) -> int:
     if gpus is None or gpus == "auto":
         # 'cuda:1' names one GPU
         return max(1, num_gpus) if on_gpu and ":" not in device else 1
-    if not gpus.isdigit() or int(gpus) < 1:
+    if not gpus.isdecimal() or int(gpus) < 1:
         raise GpudocError(f"--gpus {gpus}: write auto or a number from 1 on")
     count = int(gpus)
     if on_gpu and count > num_gpus:
@@ -90,7 +90,7 @@ def nodes_here(environment: Mapping[str, str] | None = None) -> Nodes:
     """The nodes of the SLURM step that runs this, when there are several; else this machine alone."""
     variables = os.environ if environment is None else environment
     count = variables.get("SLURM_STEP_NUM_NODES", "1")
-    if not count.isdigit() or int(count) < 2:
+    if not count.isdecimal() or int(count) < 2:
         return Nodes()
     host, port = variables.get("MASTER_ADDR"), variables.get("MASTER_PORT")
     if not host or not port:

@@ -14,6 +14,7 @@ from gpudoc.facts.readers.job_files import identify
 from gpudoc.facts.readers.job_log import RankSign
 from gpudoc.facts.readers.job_scan import FileScan, SignWords
 from gpudoc.knowledge.tables import read_rows
+from tests.fakes.rank_logs import FAULTS, plant, tee
 
 WORDS = SignWords(read_rows("rank_signs.yaml", "signs", RankSign))
 STEPS = "".join(f"2026-11-25 10:00:{second:02d} INFO step {second} loss 2.0\n" for second in range(0, 50, 5))
@@ -111,3 +112,36 @@ def test_of_a_log_in_which_every_line_seems_to_show_an_end_the_end_is_read(tmp_p
     scan.read()
     (sign,) = scan.streams[0, ("rank", 0, 1)].signs["exception"]
     assert sign.line == 20_001
+
+
+@pytest.mark.parametrize("odd", ["²", "１"])
+def test_a_rank_in_odd_digits_is_no_fault(odd, tmp_path):
+    job = plant(FAULTS[3], tee, 4)
+    text = "\n".join(job.files["job.log"])
+    (tmp_path / "job.log").write_text(text.replace("  rank      : 1 ", f"  rank      : {odd} "))
+    assert odd in (tmp_path / "job.log").read_text()
+    assert read_job(identify([tmp_path / "job.log"])) is not None
+
+
+@pytest.mark.parametrize("number", ["999999999", "9" * 70])
+def test_a_number_that_no_job_has_is_no_rank(number, tmp_path):
+    """Nor does a log of a few lines take memory for all the ranks below it."""
+    text = "\n".join(plant(FAULTS[3], tee, 4).files["job.log"])
+    (tmp_path / "job.log").write_text(text.replace("  rank      : 1 ", f"  rank      : {number} "))
+    job = read_job(identify([tmp_path / "job.log"]))
+    assert job is not None
+    assert job.attempts[0].num_ranks == 4
+
+
+def test_an_exit_code_of_two_signs_is_none(tmp_path):
+    text = "\n".join(plant(FAULTS[3], tee, 4).files["job.log"])
+    (tmp_path / "job.log").write_text(text.replace("exitcode  : -9", "exitcode  : --9"))
+    assert read_job(identify([tmp_path / "job.log"])) is not None
+
+
+def test_lines_that_name_all_ranks_again_and_again_are_bounded(tmp_path):
+    lines = "".join(f"srun: error: n{at}: tasks 0-{65_535 - at}: Exited with exit code 1\n" for at in range(4))
+    (tmp_path / "job.log").write_text(STEPS + lines)
+    job = read_job(identify([tmp_path / "job.log"]))
+    assert job is not None
+    assert sum(len(log.signs) for log in job.attempts[0].ranks.values()) <= 2 * 65_536

@@ -9,7 +9,7 @@ import pytest
 from gpudoc.errors import GpudocError
 from gpudoc.facts.readers import kineto as reader
 from gpudoc.facts.readers.kineto import is_trace, read_trace
-from tests.fakes.traces import Step, planted
+from tests.fakes.traces import Step, planted, write_nsys
 
 
 def test_a_trace_is_known_by_its_beginning_packed_or_not(tmp_path):
@@ -101,3 +101,13 @@ def test_a_trace_of_something_else_is_refused_in_a_sentence(tmp_path):
     (tmp_path / "torn.sqlite").write_bytes(b"SQLite format 3\x00" + b"\xff" * 200)
     with pytest.raises(GpudocError, match="cannot be read"):
         read_trace(tmp_path / "torn.sqlite")
+
+
+def test_a_database_that_is_damaged_where_its_tables_are_described_is_refused_in_a_sentence(tmp_path):
+    """SQLite quotes the place in its message, and the message is then no text."""
+    path = write_nsys(tmp_path / "trace.sqlite", planted(Step(), steps=2))
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"CREATE TABLE NVTX_EVENTS", b"CREATE TABLX \xd0\xd0\xd0X_EVENTS"))
+    assert path.read_bytes() != whole
+    with pytest.raises(GpudocError, match="cannot be read"):
+        read_trace(path)

@@ -127,6 +127,6 @@ def launched_ranks() -> list[int | None]:
     """Rank, local rank and ranks in all, as a launcher's variables tell; None for what they do not."""
     for names in _RANKS:
         found = [os.environ.get(name, "") for name in names]
-        if found[0].isdigit():
-            return [int(value) if value.isdigit() else None for value in found]
+        if found[0].isdecimal():
+            return [int(value) if value.isdecimal() else None for value in found]
     return [None, None, None]
