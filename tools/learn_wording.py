@@ -33,7 +33,6 @@ from gpudoc.doctor.diagnose import diagnose
 from gpudoc.doctor.model import Evidence
 from gpudoc.doctor.registry import CATALOGUE
 from gpudoc.facts.readers import read
-from gpudoc.facts.readers.named import named_facts
 from gpudoc.facts.redact import Redactor
 from gpudoc.knowledge import wording
 
@@ -45,9 +44,11 @@ BLOCKS = (1.0, 0.7)
 FEWEST_REPORTS, LARGEST_SHARE = 3, 0.5
 # of the weights' squares, in the loss
 DECAY = 3e-5
-# what moves the sum of an average report by less is not kept, a word's weight or a fact's, of which a report has few:
-# without five of six weights of words nothing measurable was lost
-LEAST = (0.05, 0.005)
+# what moves the sum of an average report by less is not kept, a word's weight or a fact's, of which a report has few
+LEAST = (0.075, 0.0075)
+# of fewer reports what finders' confidence weighs beside words is not fitted again: the table of before knows better
+FEWEST_TO_FIT_SHOWN = 1000
+SURE_OF_NEW = "how sure doctor is of the new ones"
 # of how far the trust in the weights of before may leave 1
 DOUBT = 0.1
 STEPS = 150
@@ -132,7 +133,7 @@ def read_cases(folders: Sequence[Path]) -> list[Case]:
         digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
         reading = read(text)
         # no user's or host's name may become a word
-        features = wording.features(Redactor().text(reading.text.flat), named_facts(reading))
+        features = wording.features(Redactor().text(reading.text.flat), likelihood.facts_of(reading))
         found.setdefault(digest, Case(features, row["cause"], also, str(row.get("url", "")), digest, text))
     return list(found.values())
 
@@ -158,11 +159,14 @@ def checked(cases: Sequence[Case], folds: int) -> tuple[Model, dict[str, str]]:
     slope, shift = _logistic(odds, right[:, 0].tolist(), AS_IT_IS)
     sure = [wording.sure_of(share, (slope, shift)) for share in named.values[:, 0].tolist()]
     first = [_firsts(replace(part, certainty=(slope, shift)), tested) for part, tested in parts]
-    shown = _shown_weights([one for part in first for one in part])
+    is_fitted = len(cases) >= FEWEST_TO_FIT_SHOWN
+    shown = _shown_weights([one for part in first for one in part]) if is_fitted else wording.load(TABLE).shown
     figures = {
         "held back": f"right first {right[:, 0].mean():.1%}, among three {right.amax(1).mean():.1%}",
         "how sure": _bins(list(zip(sure, right[:, 0].tolist(), strict=True))),
-        "how sure doctor is": _bins(_shown_by_the_others(first)),
+        ("how sure doctor is" if is_fitted else SURE_OF_NEW): _bins(
+            _shown_by_the_others(first) if is_fitted else _shown_by(shown, first)
+        ),
     }
     return replace(model, certainty=(slope, shift), shown=shown), figures
 
@@ -204,6 +208,10 @@ def _shown_weights(found: Sequence[First]) -> tuple[float, ...]:
     own = [one for one in found if not one.by_words]
     rows = [wording.spoken(one.confidence, one.sure) for one in own]
     return _logistic([[odds, 1.0, words] for odds, words in rows], [float(one.right) for one in own], SHOWN_AS_IT_IS)
+
+
+def _shown_by(weights: tuple[float, ...], folds: Sequence[Sequence[First]]) -> list[tuple[float, float]]:
+    return [(one.shown(weights), float(one.right)) for fold in folds for one in fold]
 
 
 def _shown_by_the_others(folds: Sequence[Sequence[First]]) -> list[tuple[float, float]]:

@@ -8,14 +8,20 @@ from gpudoc.doctor.denials import is_denied, is_told
 from gpudoc.doctor.model import Observation, observe
 from gpudoc.doctor.vocabulary import Listed
 from gpudoc.facts.readers.model import Mention, Text
-from gpudoc.patterns import Pattern
+from gpudoc.patterns import Pattern, Span
 
 _COMPLAINT, _SOLVED, _QUESTION = Listed("complaint"), Listed("solved"), Listed("question")
-_FIGURE, _ASKED_IF_NORMAL, _FINISHED = Listed("figure"), Listed("asked-if-normal"), Listed("finished")
+_FINISHED = Listed("finished")
+# a figure is no complaint where somebody asks whether it is normal, or what it means
+_ASKED_OF = (
+    (Listed("asked-if-normal"), Listed("figure")),
+    (Listed("asked-of-meaning"), Listed("low-use")),
+)
 _LONGEST_QUESTION, _MOST_MENTIONS = 600, 40
 _CONTRAST = Pattern(r"(?i)\b(?:but|however|although|though|yet|still|except|until)\b")
 # what a program prints says nothing of how somebody feels
 _PRINTED = Pattern(r"^\s*(?:[|+\[{<]|File \")|\w(?:Error|Exception|Warning)\b|\.(?:py|cpp|cu|cc|c|h):\d+")
+_LOGGED = Pattern(r"(?i)^\W{0,4}(?:\w+ )?(?:epoch|step|iter(?:ation)?|batch)s?\b\W{0,4}\d")
 _FAILS = Pattern(
     r"(?m)^(?:\w+\.)*\w+(?:Error|Exception)\b|\b[A-Z]\w{1,40}Error: \w|Traceback \(most recent call last\)|"
     r"^Segmentation fault|\(core dumped\)"
@@ -65,17 +71,25 @@ def finished_work(text: Text) -> Observation | None:
     return observe("finished", text.lines[-1].text.strip(), text.lines[-1].origin)
 
 
+def told_length(text: Text) -> int:
+    """How many characters of a text somebody wrote himself; 0 for what only programs printed."""
+    own = (line.text.strip() for line in text.lines if not (_PRINTED.search(line.text) or _LOGGED.search(line.text)))
+    return sum(map(len, own)) if is_told(text) else 0
+
+
 def is_calm(text: Text) -> bool:
-    """Whether a text is short, nothing fails in it, and nobody complains: who asks if a figure is normal does not."""
-    if len(text.flat) > _LONGEST_QUESTION or is_failure(text):
+    """Whether what somebody says is short, nothing fails in the text, and nobody complains."""
+    if told_length(text) > _LONGEST_QUESTION or is_failure(text):
         return False
-    figures = text.find_all(_FIGURE) if text.find(_ASKED_IF_NORMAL) is not None else ()
-    return _complaint(text, but=frozenset(mention.start for mention in figures)) is None
+    figures = [m.match.span() for asked, read in _ASKED_OF if text.find(asked) is not None for m in text.find_all(read)]
+    return _complaint(text, but=figures) is None
 
 
-def _complaint(text: Text, behind: int = 0, but: Collection[int] = ()) -> Mention | None:
+def _complaint(text: Text, behind: int = 0, but: Collection[Span] = ()) -> Mention | None:
     for mention in text.find_all(_COMPLAINT, most=_MOST_MENTIONS):
-        if mention.start < behind or mention.start in but or is_denied(text, mention):
+        begin, end = mention.match.span()
+        is_excused = any(start <= begin and end <= stop for start, stop in but)
+        if begin < behind or is_excused or is_denied(text, mention):
             continue
         if not _PRINTED.search(mention.line.text):
             return mention

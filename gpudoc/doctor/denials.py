@@ -24,7 +24,7 @@ _BEFORE = Pattern(
     r"\u6ca1(?:\u6709|\u518d)?|\u4e0d\u518d|\b\u043d\u0435\u0442)"
     r"(?:\s?(?:\u518d|\u51fa\u73b0|\u9047\u5230|\u62a5)| (?:more|longer|further|other|any|an?|the|such|so|too|very|"
     r"that|really|visible|single|one|be|been|get|got|see|seen|saw|had|have|hit|new|real|became|becomes?|went|turned|"
-    r"gave|gives|shows?|showed))* ?$"
+    r"gave|gives|shows?|showed|runs?|ran|running|goes|going))* ?$"
 )
 # what is lacking may itself be the fault; trouble that is lacking is none
 _LACKING = Pattern(r"(?i)\bwithout(?: (?:any|an?|the|single|further|more))* ?$")

@@ -10,7 +10,16 @@ from gpudoc.doctor import likelihood, relayed
 from gpudoc.doctor.catalogue import fill
 from gpudoc.doctor.causes.exceptions import with_place, without_warned
 from gpudoc.doctor.checked import not_asked, ruled_out
-from gpudoc.doctor.complaint import complaint_of, end_of_trouble, finished_work, is_calm, is_failure, plain_question
+from gpudoc.doctor.code_errors import is_of_code, origins_of, with_code
+from gpudoc.doctor.complaint import (
+    complaint_of,
+    end_of_trouble,
+    finished_work,
+    is_calm,
+    is_failure,
+    plain_question,
+    told_length,
+)
 from gpudoc.doctor.condition import condition
 from gpudoc.doctor.denials import without_denied
 from gpudoc.doctor.model import (
@@ -34,7 +43,8 @@ from gpudoc.doctor.questions import answers_to
 from gpudoc.doctor.setting import describe
 from gpudoc.doctor.unexplained import Unexplained, complained, look, no_patient, unavailable
 from gpudoc.facts.model import Absent, Machine, fact_at
-from gpudoc.facts.readers.model import Reading
+from gpudoc.facts.readers.model import Reading, Text
+from gpudoc.knowledge.wording import Likelihood
 
 _MOST_EVIDENCE = 6
 # a value of so many characters is a line of words; shorter ones, as a count, are alike by chance
@@ -43,9 +53,7 @@ _A_LINE = 20
 _SURE_ENOUGH = 0.5
 # a finding as sure as this is above whatever words make likely; beside one that is still surer no words are asked
 _STANDS, _PROVES = 0.6, 0.8
-# an error of code is explained by a finding that is proven, or not much less sure, and rests on the same exception
-_PROVEN, _DOUBT_OF_CODE = 0.6, 0.25
-# and a finding that is much surer than what might explain it stands for itself
+# a finding that is much surer than what might explain it stands for itself
 _SHARE_OF_CHILD = 0.7
 
 
@@ -70,7 +78,7 @@ def diagnose(
     found, passed, skipped, crashed = _ask(asked, evidence)
     # one finder reads the signatures of many causes
     found = [finding for finding in found if finding.id not in unwanted]
-    ordered = _with_code(_order(_merge(found), catalogue), catalogue, evidence.reading)
+    ordered = with_code(_order(_merge(found), catalogue), catalogue, evidence.reading)
     if evidence.source == "file" and evidence.reading is not None:
         ordered = [with_place(without_warned(f, evidence.reading.text), evidence.reading) for f in ordered]
         ordered.sort(key=lambda f: RANK[f.severity])
@@ -123,42 +131,64 @@ def _with_words(
     over = end_of_trouble(reading.text)
     if over is not None and not _shown_behind(over, found, reading):
         return [replace(finding, severity="info") for finding in found], Unexplained(), (over, *states)
-    calm = plain_question(reading.text) or finished_work(reading.text) or (denial if is_calm(reading.text) else None)
-    if not _is_wrong(found) and not rest.observations and calm is not None:
+    calm = None if _is_wrong(found) or rest.observations else _calm(reading.text, denial)
+    if calm is not None and (denial is not None or not _tells_of_trouble(reading, likelihood.likely_causes(reading))):
         unseen = unavailable(evidence)
         return ([], unseen, (calm, *states)) if not unseen.wrong else (found, unseen, states)
-    code = [f for f in found if _is_of_code(f, catalogue)]
+    code = [f for f in found if is_of_code(f, catalogue)]
     if code:
         # the exception says what is wrong: nothing is left to guess
-        known = _origins_of(code, reading)
+        known = origins_of(code, reading)
         return found, rest if any(o.origin not in known for o in rest.observations) else Unexplained(), states
     if not rest.wrong and found and not _is_wrong(found):
         return found, rest, states
-    found, rest = _with_guesses(reading, found, catalogue, rest, unwanted)
+    found, rest = _with_guesses(reading, found, catalogue, rest, unwanted, denial)
     return found, rest, states
 
 
 def _with_guesses(
-    reading: Reading, found: list[Finding], catalogue: Mapping[str, Cause], rest: Unexplained, unwanted: Collection[str]
+    reading: Reading,
+    found: list[Finding],
+    catalogue: Mapping[str, Cause],
+    rest: Unexplained,
+    unwanted: Collection[str],
+    denial: Observation | None,
 ) -> tuple[list[Finding], Unexplained]:
     """The findings, and below what was printed what a complaint's words make likely.
 
     Order, severity and verdict follow from the confidence that finders gave; what is shown is how often it is right.
     """
-    likely = likelihood.likely_causes(reading)
+    proved = any(f.severity != "info" and f.confidence >= _PROVES for f in found)
+    explained = _is_wrong(found) and is_failure(reading.text)
+    likely = likelihood.likely_causes(reading, is_proved=proved or explained)
     weights = {f.id: likelihood.weight(f, likely) for f in found}
     shown = likelihood.calibrated(found, likely)
     ranked = _falling(sorted(shown, key=lambda f: (RANK[f.severity], -weights[f.id])))
-    proved = any(f.severity != "info" and f.confidence >= _PROVES for f in found)
-    explained = _is_wrong(found) and is_failure(reading.text)
+    if proved or explained:
+        return ranked, rest
     said = complaint_of(reading.text)
-    if proved or explained or said is None:
+    if said is None and (denial is not None or not _tells_of_trouble(reading, likely)):
         return ranked, rest
     guesses = likelihood.guess(reading.text, likely, found, catalogue, unwanted)
+    if said is None:
+        # what nobody complained of in so many words is below what is known
+        first = guesses[0].evidence[0] if guesses else None
+        known = [*ranked, *guesses]
+        return known, complained(first, reading.text, known) if first is not None and not ranked else rest
     # what a row names as a candidate is no surer than words
     stands = any(f.confidence >= _STANDS or weights[f.id] >= guesses[0].confidence for f in found) if guesses else True
     both = [*ranked, *guesses] if stands else [*guesses, *ranked]
     return both, rest if rest.observations or _is_wrong(both[:1]) else complained(said, reading.text, both)
+
+
+def _calm(text: Text, denial: Observation | None) -> Observation | None:
+    """The line by which a text asks something, calls it done or denies trouble, where nobody complains."""
+    return plain_question(text) or finished_work(text) or (denial if is_calm(text) else None)
+
+
+def _tells_of_trouble(reading: Reading, likely: Sequence[Likelihood]) -> bool:
+    """Whether somebody tells of trouble in words of which no list of complaints knows any."""
+    return likelihood.trouble(likely) and told_length(reading.text) >= _A_LINE
 
 
 def _shown_behind(over: Observation, found: Sequence[Finding], reading: Reading) -> bool:
@@ -178,40 +208,6 @@ def _falling(ranked: Sequence[Finding]) -> list[Finding]:
             one = replace(one, confidence=least[one.severity])
         fallen.append(one)
     return fallen
-
-
-def _with_code(found: list[Finding], catalogue: Mapping[str, Cause], reading: Reading | None) -> list[Finding]:
-    """The findings with an error of the program's code behind what is proven of the machine, and without candidates.
-
-    Where another finding rests on the same exception, that one explains it.
-    """
-    code = [f for f in found if _is_of_code(f, catalogue)]
-    if not code or reading is None:
-        return found
-    others = [f for f in found if f not in code]
-    code = [f for f in code if not any(_explains_exception(other, f, reading) for other in others)]
-    if any(f.severity == "broken" for f in code):
-        others = [f for f in others if f.confidence >= _PROVEN or f.severity == "info"]
-    return sorted((*others, *code), key=lambda f: RANK[f.severity])
-
-
-def _explains_exception(other: Finding, code: Finding, reading: Reading) -> bool:
-    """Whether a finding about the machine quotes a line of the exception that is taken for an error of the code."""
-    if other.confidence < min(_PROVEN, code.confidence - _DOUBT_OF_CODE) or other.severity == "info":
-        return False
-    return not _origins_of([code], reading).isdisjoint(o.origin for o in other.evidence)
-
-
-def _origins_of(findings: Sequence[Finding], reading: Reading) -> set[str]:
-    """The origins of what findings quote, and of all lines of the exceptions among it."""
-    seen = {o.origin for finding in findings for o in finding.evidence}
-    lines = reading.text.lines
-    spans = [{line.origin for line in lines[chain.first : chain.last + 1]} for chain in reading.failures]
-    return seen.union(*(span for span in spans if not span.isdisjoint(seen)))
-
-
-def _is_of_code(finding: Finding, catalogue: Mapping[str, Cause]) -> bool:
-    return finding.id in catalogue and catalogue[finding.id].family == "code"
 
 
 def _about_nothing(evidence: Evidence, rest: Unexplained, seconds: float) -> Report:

@@ -6,22 +6,29 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from gpudoc.doctor.causes.sign import quote
-from gpudoc.doctor.model import Cause, Finding, Observation
+from gpudoc.doctor.model import Cause, Finding, Observation, observe
+from gpudoc.doctor.stated import stated
 from gpudoc.doctor.vocabulary import Listed
 from gpudoc.facts.readers.model import Mention, Reading, Text
 from gpudoc.facts.readers.named import named_facts
 from gpudoc.facts.readers.words import Words
 from gpudoc.knowledge import wording
-from gpudoc.knowledge.wording import HEALTHY, OTHER, Likelihood, rarity, weigh
+from gpudoc.knowledge.wording import FACT, HEALTHY, OTHER, Likelihood, rarity, weigh
 
 # a guess that is right less often than this misleads more than it helps
 _LEAST_FIRST, _LEAST_SURE = 0.3, 0.15
 _MOST_CANDIDATES = 3
+# of 13 threads in which nothing was wrong and nobody complained 1 was as ill as this by its words, of 9 slow ones 6
+_SURE_OF_TROUBLE, _LEAST_HEALTHY = 0.6, 0.05
 # a word of fewer reports than one in twenty says something of the cause; two such are two signs
 _TELLING_RARITY, _FEWEST_SIGNS, _WORDS_TRIED = 2.6, 2, 12
+# and a fact that one in three states
+_TELLING_FACT = 1.1
 # a guess rests on at most this many lines
 _MOST_LINES = 3
 WORDS = "said"
+# what is stated, as the table names it
+_STATED = "stated:"
 # what the words of a report must name before they make its cause likely: the table learned it beside such reports
 _ABOUT = {
     "fp16_overflow_nan": Listed("half-or-mixed"),
@@ -30,9 +37,17 @@ _ABOUT = {
 }
 
 
-def likely_causes(reading: Reading) -> list[Likelihood]:
-    """What the words and the facts of a text make likely, the likeliest first; empty for one of too few words."""
-    return weigh(reading.text.flat, named_facts(reading))
+def likely_causes(reading: Reading, *, is_proved: bool = False) -> list[Likelihood]:
+    """What the words and the facts of a text make likely, the likeliest first; empty for one of too few words.
+
+    Beside a proven finding what people state is not searched for: it would only say the same again.
+    """
+    return weigh(reading.text.flat, named_facts(reading) if is_proved else facts_of(reading))
+
+
+def facts_of(reading: Reading) -> frozenset[str]:
+    """What is learned from beside words: the facts that were read, and those that are stated in whatever words."""
+    return named_facts(reading).union(f"{_STATED}{name}" for name in stated(reading.text))
 
 
 def weight(finding: Finding, likely: Sequence[Likelihood]) -> float:
@@ -53,6 +68,13 @@ def calibrated(found: Sequence[Finding], likely: Sequence[Likelihood]) -> list[F
         else replace(f, confidence=round(wording.shown_as(f.confidence, sure.get(f.id), weights), 3))
         for f in found
     ]
+
+
+def trouble(likely: Sequence[Likelihood]) -> bool:
+    """Whether words and a fact beside them tell of trouble that no list of complaints knows, and hardly of health."""
+    if not likely or likely[0].sure < _SURE_OF_TROUBLE or not any(map(_is_telling_fact, likely[0].facts)):
+        return False
+    return sum(one.share for one in likely if one.cause in (HEALTHY, OTHER)) <= _LEAST_HEALTHY
 
 
 def guess(
@@ -99,6 +121,9 @@ def _is_about(text: Text, one: Likelihood) -> bool:
 
 def _lines(text: Text, one: Likelihood) -> tuple[Observation, ...]:
     """The lines that hold the words that spoke for it most; none where these are not two signs."""
+    states = stated(text)
+    facts = [name for fact in one.facts if _is_telling_fact(fact) and (name := fact.removeprefix(_STATED)) in states]
+    told = [observe(WORDS, states[name].text, states[name].origin) for name in facts]
     signs: dict[str, Mention] = {}
     for word in filter(_is_telling, one.words[:_WORDS_TRIED]):
         # the table holds the beginning of a Russian word
@@ -106,9 +131,14 @@ def _lines(text: Text, one: Likelihood) -> tuple[Observation, ...]:
         # a word that holds another is no further sign
         if mention is not None and not any(part in word or word in part for part in signs):
             signs[word] = mention
-    if len(signs) < _FEWEST_SIGNS:
+    if len(signs) + len(facts) < _FEWEST_SIGNS:
         return ()
-    return tuple(dict.fromkeys(quote(mention, WORDS) for mention in signs.values()))[:_MOST_LINES]
+    return tuple(dict.fromkeys((*told, *(quote(mention, WORDS) for mention in signs.values()))))[:_MOST_LINES]
+
+
+def _is_telling_fact(fact: str) -> bool:
+    """Whether it is stated, and by fewer than one in three."""
+    return fact.startswith(_STATED) and rarity(f"{FACT}{fact}") >= _TELLING_FACT
 
 
 def _is_telling(word: str) -> bool:

@@ -100,13 +100,24 @@ def _rows(path: Path, *, examples: bool) -> Sequence[Row]:
 
 
 @functools.cache
+def stated_lists() -> tuple[str, ...]:
+    """The names of the lists of vocabulary.yaml whose words state a fact."""
+    return tuple(str(row["id"]) for row in _vocabulary(_FOLDER, examples=False) if row.get("stated"))
+
+
+@functools.cache
 def _own_lists() -> Mapping[str, tuple[str, ...]]:
     return _lists(_FOLDER, examples=False)
 
 
 def _lists(folder: Path, *, examples: bool) -> Mapping[str, tuple[str, ...]]:
-    rows = _rows(folder / f"{VOCABULARY}.yaml", examples=examples)
+    rows = _vocabulary(folder, examples=examples)
     return {str(row["id"]): _texts(row["any"], f"{VOCABULARY}.yaml: {row['id']}") for row in rows}
+
+
+@functools.cache
+def _vocabulary(folder: Path, *, examples: bool) -> Sequence[Row]:
+    return _rows(folder / f"{VOCABULARY}.yaml", examples=examples)
 
 
 def _signature(row: Row, lists: Mapping[str, tuple[str, ...]], where: str) -> Signature:

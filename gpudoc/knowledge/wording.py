@@ -25,6 +25,8 @@ _TOLD = 12
 SCALE = 100
 # fewer words that the table knows say nothing; reports of 12 to 15 of them it got right as often as it said
 FEWEST_WORDS = 12
+# a fact that the table knows says as much as so many words
+WORDS_OF_A_FACT = 2
 _LEAST_SHARE = 1e-6
 # words that make a finding's cause less likely speak no more against it: hardly a report had less
 _LEAST_SPOKEN = 0.02
@@ -38,14 +40,15 @@ FACT = "="
 class Likelihood:
     """One answer: its share of the likelihood, how often it is right when it is that likely, and the words that spoke.
 
-    Shares sum to 1; `sure` is what reports that were not learned from showed. The words that say most come first; only
-    the likeliest answers have theirs.
+    Shares sum to 1; `sure` is what reports that were not learned from showed. The words and the facts that say most
+    come first; only the likeliest answers have theirs.
     """
 
     cause: str
     share: float
     sure: float
     words: tuple[str, ...]
+    facts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +96,14 @@ def weigh(text: str, facts: Iterable[str] = ()) -> list[Likelihood]:
     known = table()
     sums = list(known.bias)
     parts: list[tuple[str, float, list[tuple[int, float]]]] = []
+    known_words = 0
     for number, block in enumerate(features(text, facts)):
         present = [(name, *parsed(known.rows[name])) for name in sorted(block) if name in known.rows]
-        if number == 0 and len(present) < FEWEST_WORDS:
-            return []
+        known_words += len(present) * (1, WORDS_OF_A_FACT)[number]
         length = math.sqrt(sum(rarity**2 for _, rarity, _ in present)) or 1.0
         parts += ((name, rarity / length, weights) for name, rarity, weights in present)
+    if known_words < FEWEST_WORDS:
+        return []
     for _, presence, weights in parts:
         for place, weight in weights:
             sums[place] += weight * presence
@@ -108,14 +113,16 @@ def weigh(text: str, facts: Iterable[str] = ()) -> list[Likelihood]:
     likeliest = sorted(range(len(powers)), key=lambda place: (-powers[place], known.causes[place]))
     spoke: dict[int, list[tuple[float, str]]] = {place: [] for place in likeliest[:_TOLD]}
     for name, presence, weights in parts:
-        for place, weight in weights if not name.startswith(FACT) else ():
+        for place, weight in weights:
             if weight > 0 and place in spoke:
                 spoke[place].append((weight * presence, name))
     found = []
     for place in likeliest:
         share = powers[place] / total
-        words = tuple(word for _, word in sorted(spoke.get(place, ()), reverse=True))
-        found.append(Likelihood(known.causes[place], share, sure_of(share, known.certainty), words))
+        names = [name for _, name in sorted(spoke[place], reverse=True)] if place in spoke else []
+        words = tuple(name for name in names if name[0] != FACT)
+        facts = tuple(name[1:] for name in names if name[0] == FACT)
+        found.append(Likelihood(known.causes[place], share, sure_of(share, known.certainty), words, facts))
     return found
 
 

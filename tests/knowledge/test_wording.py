@@ -44,8 +44,8 @@ def test_every_feature_of_the_table_is_a_word_or_a_fact_and_every_weight_speaks(
             is_fact = name.startswith(wording.FACT)
             least[is_fact] = min(least[is_fact], abs(weight) * rarity * math.exp(-rarity))
     # a report has few facts, so that each says more; the table's numbers are rounded
-    assert least[False] == pytest.approx(0.05, abs=0.003)
-    assert least[True] == pytest.approx(0.005, abs=0.003)
+    assert least[False] == pytest.approx(0.075, abs=0.003)
+    assert least[True] == pytest.approx(0.0075, abs=0.003)
 
 
 def test_the_table_says_what_it_was_learned_from():

@@ -57,6 +57,8 @@ _VARIABLE = Listed("oom-variable")
 _FINDER = Listed("oom-finder")
 _OTHERS = Listed("oom-others")
 _RISING_STEPS = 4
+# a process holds more than the card has where the driver moved some of it to the host
+_SPILLED = 1.1
 _BATCH = Pattern(
     r"(?i)(?:per_device_train_batch_size|micro_batch_size|train_batch_size|batch[_ -]?size)\W{1,4}(\d{1,5})\b"
 )
@@ -109,6 +111,14 @@ def _by_numbers(text: Text, message: OutOfMemory | None, seen: tuple[Observation
         yield Finding(id="oom_other_process", confidence=0.85, evidence=seen)
     elif said:
         yield Finding(id="oom_other_process", confidence=0.8, evidence=(*seen, quote(said)))
+    held = (message.allocated or 0) if message else 0
+    if total and held > _SPILLED * total:
+        yield Finding(
+            id="oom_capacity",
+            confidence=0.9,
+            title=f"PyTorch holds {format_bytes(held)} on a card of {format_bytes(total)}: the host has the rest",
+            evidence=seen,
+        )
     spare = message.unallocated if message else None
     request = message.request if message else None
     if spare is not None and request and total and spare > max(request, 0.15 * total):

@@ -1,0 +1,28 @@
+"""What people state of a training, as facts: lists of vocabulary.yaml that are marked so, and how times change."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+
+from gpudoc.doctor.vocabulary import Listed
+from gpudoc.facts.readers.model import Line, Text
+from gpudoc.facts.readers.pace import read_pace
+from gpudoc.knowledge.signature_rows import stated_lists
+
+# a text without one of these times nothing
+_TIMED = ("epoch", "iter", "step", "it/s", "\u8f6e", "\u044d\u043f\u043e\u0445", "\u0448\u0430\u0433")
+
+
+@functools.cache
+def _lists() -> Mapping[str, Listed]:
+    return {name: Listed(name) for name in stated_lists()}
+
+
+def stated(text: Text) -> dict[str, Line]:
+    """The facts that a text states, each with the line that states it."""
+    found = {name: mention.line for name, words in _lists().items() if (mention := text.find(words)) is not None}
+    pace = read_pace(text.lines) if any(word in text.lowered for word in _TIMED) else None
+    if pace is not None and (pace.grew or pace.fell):
+        found["times-grow" if pace.grew else "times-fall"] = pace.times[-1].line
+    return found
