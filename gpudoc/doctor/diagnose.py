@@ -172,9 +172,8 @@ def _with_guesses(
     guesses = likelihood.guess(reading.text, likely, found, catalogue, unwanted)
     if said is None:
         # what nobody complained of in so many words is below what is known
-        first = guesses[0].evidence[0] if guesses else None
         known = [*ranked, *guesses]
-        return known, complained(first, reading.text, known) if first is not None and not ranked else rest
+        return known, rest if ranked or not guesses else complained(guesses[0].evidence[0], reading.text, known)
     # what a row names as a candidate is no surer than words
     stands = any(f.confidence >= _STANDS or weights[f.id] >= guesses[0].confidence for f in found) if guesses else True
     both = [*ranked, *guesses] if stands else [*guesses, *ranked]

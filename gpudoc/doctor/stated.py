@@ -11,7 +11,7 @@ from gpudoc.facts.readers.pace import read_pace
 from gpudoc.knowledge.signature_rows import stated_lists
 
 # a text without one of these times nothing
-_TIMED = ("epoch", "iter", "step", "it/s", "\u8f6e", "\u044d\u043f\u043e\u0445", "\u0448\u0430\u0433")
+_TIMED = ("epoch", "iter", "step", "it/s", "轮", "эпох", "шаг")
 
 
 @functools.cache

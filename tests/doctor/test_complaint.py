@@ -155,3 +155,34 @@ def test_a_note_that_ends_in_done_is_healthy_and_says_so():
 ])  # fmt: skip
 def test_done_ends_no_trouble(text):
     assert report_of(text).verdict != "healthy"
+
+
+@pytest.mark.parametrize("text", [
+    "The training takes about 100 hours (3*120000 seconds) with a Titan X. Is it normal?",
+    "显存利用率只有 10%，这个值是什么意思？",
+    "[train: 1, 150 / 937] FPS: 0.9, DataTime: 0.2, ForwardTime: 0.9\n" * 20 + "What does mean_IoU mean here?",
+    "It lists the memory of each GPU. It could be added here, No code changes.",
+])  # fmt: skip
+def test_a_figure_is_no_complaint_where_somebody_asks_what_it_means_or_adds_something(text):
+    assert plain_question(read(text).text) is not None
+    assert report_of(text).verdict == "healthy"
+
+
+@pytest.mark.parametrize("text", [
+    "An epoch takes 9 hours, is that normal?",
+    "The GPU utilization is only 10%, is that normal?",
+    "The time of an iteration increases with every epoch.",
+    "Its clock drops to 780 MHz.",
+    "GPU 占用率一直很低",
+])  # fmt: skip
+def test_these_are_complaints(text):
+    assert complaint_of(read(text).text) is not None
+
+
+def test_memory_that_shall_not_run_out_is_denied():
+    assert report_of("Which batch should I take, so that it won't run out of VRAM?").verdict == "healthy"
+
+
+def test_what_works_after_a_restart_is_over():
+    text = "I had a problem with nvidia-smi, it did not list my GPUs. After the reboot it worked, and I went on."
+    assert end_of_trouble(read(text).text) is not None

@@ -184,3 +184,33 @@ def test_words_change_how_sure_a_finding_of_a_text_is_shown_and_neither_its_plac
     assert report.findings[1].confidence == report.findings[0].confidence < 0.9
     # what this machine shows is told by no words
     assert [f.confidence for f in machine.findings] == [0.9, 0.6]
+
+
+UNHEARD = "The loop needs 0.5 s for 3 batches, of which 0.4 s go into many small files of a network share (NFS)."
+
+
+def trouble(monkeypatch, healthy: float, sure: float, facts: tuple[str, ...]) -> list[Finding]:
+    rows = [Likelihood("slow_storage", 1 - healthy, sure, SIGNS, facts), Likelihood(HEALTHY, healthy, healthy, ())]
+    monkeypatch.setattr(likelihood, "weigh", lambda text, facts: rows)
+    return [one for one in report_of(UNHEARD).findings if one.is_guess]
+
+
+def test_words_and_a_fact_that_tell_of_trouble_are_a_complaint_and_the_fact_is_shown(monkeypatch):
+    monkeypatch.setattr(likelihood, "rarity", lambda name: 3.0)
+    facts = ("stated:slow-disk", "stated:small-reads")
+    [one] = trouble(monkeypatch, 0.01, 0.9, facts)
+    assert one.id == "slow_storage"
+    assert [seen.value for seen in one.evidence] == [UNHEARD]
+    assert report_of(UNHEARD).verdict == "unknown"
+
+
+@pytest.mark.parametrize(("healthy", "sure", "facts"), [
+    (0.2, 0.9, ("stated:slow-disk",)),
+    (0.01, 0.5, ("stated:slow-disk",)),
+    (0.01, 0.9, ()),
+    (0.01, 0.9, ("kind:torch_report",)),
+])  # fmt: skip
+def test_what_may_be_healthy_is_unsure_or_states_no_fact_tells_of_no_trouble(monkeypatch, healthy, sure, facts):
+    monkeypatch.setattr(likelihood, "rarity", lambda name: 3.0)
+    assert not trouble(monkeypatch, healthy, sure, facts)
+    assert report_of(UNHEARD).verdict != "unknown" or not report_of(UNHEARD).findings

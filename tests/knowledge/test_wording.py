@@ -135,7 +135,7 @@ def learned(tmp_path, monkeypatch):
     assert done.returncode == 0, done.stderr
     assert f"1 reports are in {reports} and are left out" in done.stdout
     assert "held back: right first 100.0%" in done.stdout
-    assert "how sure doctor is: " in done.stdout
+    assert "how sure doctor is of the new ones: " in done.stdout
     rows = reports.read_text()
     assert len(rows.splitlines()) == 46
     assert "gwendolyn" not in rows

@@ -54,3 +54,10 @@ def test_the_word_for_a_killed_process_counts_only_at_the_end_of_a_line():
     assert first("loading 300000 images\nGetötet\n") == "host_oom_killed"
     assert first("run.sh: строка 3: 12345 Убито              python train.py\n") == "host_oom_killed"
     assert first("Matado el proceso anterior, empiezo de nuevo\nepoch 1 loss 0.3\n") != "host_oom_killed"
+
+
+def test_a_process_that_holds_more_than_the_card_has_is_told_by_its_numbers():
+    spilled = NEW.replace("79.15 GiB", "8.00 GiB").replace("900.00 MiB is free", "0 bytes is free")
+    [finding] = [one for one in report_of(spilled).findings if one.id == "oom_capacity"]
+    assert "76.9 GiB on a card of 8 GiB" in finding.title
+    assert "on a card of" not in report_of(NEW).findings[0].title
