@@ -1,4 +1,4 @@
-"""What the help says of a setting, beside its name: read by the command line, and by nothing that runs."""
+"""The help text of a setting, kept with its name; only the command line reads it."""
 
 from __future__ import annotations
 

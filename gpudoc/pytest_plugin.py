@@ -30,7 +30,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def _answer(error: BaseException, stderr: str) -> str:
-    """Doctor's screen for the exception and what was printed beside it; '' where it is a fault of the test's code."""
+    """Doctor's screen for the exception and the captured output; '' if the fault is in the test's code."""
     import traceback
 
     from gpudoc.doctor.examine import examine_text

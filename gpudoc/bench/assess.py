@@ -1,4 +1,4 @@
-"""How far a row can be trusted: impossible values are refused, and every other weakness is said beside the figure."""
+"""How far a row can be trusted: impossible values are refused, every other weakness stands next to the figure."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class GpuSpec:
 
 
 def ceiling_of(row: Measurement, situation: Situation) -> Ceiling | NoCeiling:
-    """The ceiling of `row`; the situation gives the device's facts and what was measured beside it."""
+    """The ceiling of `row`; the situation gives the device's facts and the other rows."""
     if row.device == "cpu":
         return _cpu(row, situation)
     match row.name:
@@ -225,7 +225,7 @@ def _cpu_matmul(row: Measurement, situation: Situation) -> Ceiling | NoCeiling:
 
 
 def _cpu_rate(dtype: str, clock: Measurement, situation: Situation) -> tuple[float, str] | None:
-    """Multiply-adds per cycle of one core and where that is from; bf16 without a unit of its own runs on fp32's."""
+    """Multiply-adds per cycle of one core, and the source; bf16 runs on fp32's units where it has none."""
     flags = situation.machine.host.cpu_flags
     matrix = None if isinstance(flags, Absent) else cpu_unit_fma_per_cycle(frozenset(flags), dtype)
     measured = clock.context.get(f"{dtype}_fma_per_cycle")

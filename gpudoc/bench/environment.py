@@ -1,4 +1,4 @@
-"""What the run is told about the machine, and what the record says of it; names of people and hosts stay out."""
+"""What the run knows of the machine and what the record says of it, without names of people and hosts."""
 
 from __future__ import annotations
 

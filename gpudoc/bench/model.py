@@ -166,7 +166,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """What a row is judged by: the machine's facts, what torch said of the device, and all rows measured beside it."""
+    """What a row is judged by: the machine's facts, what torch said of the device, and all other rows of the run."""
 
     machine: Machine
     device: str

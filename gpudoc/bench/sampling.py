@@ -76,7 +76,7 @@ class Surroundings:
 class Bench:
     """What a case may use while it runs: the plan, its seconds, and the meters around each point.
 
-    `is_alive` tells whoever started the process that a wait is no hang.
+    `is_alive` tells the parent process that a wait is not a hang.
     """
 
     plan: Plan
@@ -153,7 +153,7 @@ def is_tight(samples: list[float]) -> bool:
 
 
 def sample_point(bench: Bench, row: Row, once: Callable[[], float], budget_s: float, warm_up: int = 2) -> Reading:
-    """One row's reading in this round: samples of `once`, with the host's load and the CPU's clock beside them."""
+    """One row's reading in this round: samples of `once`, with the host's load and the CPU's clock."""
     began = time.monotonic()
     effort = (1, 1.0) if bench.is_spread else (warm_up, OVERTIME)
     fewest = fewest_samples(bench.plan.rounds)

@@ -123,7 +123,7 @@ def _run_round(plan: Plan, index: int, round_s: float) -> int:
 
 
 def _present(cases: Sequence[Case], bench: Bench) -> list[Case]:
-    """The cases that can run here; of the others the reason is told."""
+    """The cases that can run here; the others are reported with the reason."""
     present = []
     for case in cases:
         reason = case.absent_because(bench)

@@ -36,7 +36,7 @@ def share_of_card(free_bytes: int, ordinal: int, machine: Machine) -> CardShare:
 
 
 def half_of_the_host(free_bytes: int) -> CardShare:
-    """The share of a GPU without memory of its own: the system would run out before CUDA does."""
+    """The share of a GPU without dedicated memory: the system would run out before CUDA does."""
     why = f"half of the {format_bytes(free_bytes)} that are free, which this GPU shares with the system"
     return CardShare(limit_bytes=free_bytes // 2, why=why, is_enforced=True)
 

@@ -44,7 +44,7 @@ def gpu_at(address: str, machine: Machine) -> Gpu | None:
 
 
 def told_card(gpu: Gpu) -> tuple[Card, ...]:
-    """The card of a GPU in somebody's text: by its PCI address only, as the order of a text is no index."""
+    """The card of a GPU in somebody's text: by its PCI address only, as the order in a text is not an index."""
     if isinstance(gpu.pci_address, Absent):
         return ()
     return (Card(pci_address=plain_address(gpu.pci_address), uuid=gpu.uuid),)

@@ -62,7 +62,7 @@ def load(document: Mapping[str, object], *, name: str = "the document") -> Repor
 
 
 def _seconds(written: object) -> Mapping[str, float]:
-    """The total and each probe's; what is no number is left out."""
+    """The total and each probe's; what is not a number is left out."""
     seconds = written if isinstance(written, Mapping) else {}
     probe = seconds.get("probe")
     times = {"total": seconds.get("total"), **(probe if isinstance(probe, Mapping) else {})}
@@ -134,7 +134,7 @@ def _known_titles(titles: Sequence[str], catalogue: Mapping[str, Cause]) -> tupl
 
 
 def _quoted(seen: Observation) -> Observation:
-    """What was seen as one line, which no screen takes for a line of its own."""
+    """What was seen as one line, which no screen takes for a separate line."""
     return observe(" ".join(seen.fact.split()), seen.value, " ".join(seen.origin.split()))
 
 

@@ -198,7 +198,7 @@ def _is_words(source: str) -> bool:
 
 
 def _again(report: Report, request: Request) -> Report:
-    """A saved report judged anew by this version, from its facts."""
+    """A saved report judged again by this version, from its facts."""
     if report.source != "machine":
         return replace(report, findings=tuple(f for f in report.findings if f.id not in request.ignore))
     return examine_machine(report.machine, request)

@@ -51,7 +51,7 @@ def facts_of(reading: Reading) -> frozenset[str]:
 
 
 def weight(finding: Finding, likely: Sequence[Likelihood]) -> float:
-    """What a finding weighs beside others: its confidence and, as a second sign, how likely words make its cause."""
+    """What a finding weighs against others: its confidence and, as a second sign, how likely words make its cause."""
     sure = next((one.sure for one in likely if one.cause == finding.id), 0.0)
     return 1 - (1 - finding.confidence) * (1 - sure)
 
@@ -59,7 +59,7 @@ def weight(finding: Finding, likely: Sequence[Likelihood]) -> float:
 def calibrated(found: Sequence[Finding], likely: Sequence[Likelihood]) -> list[Finding]:
     """What finders found in a text, each as sure as findings of its confidence and its words were right.
 
-    Notes stay as they are: of what is no fault the reports that are learned from say nothing.
+    Notes stay as they are: the reports that are learned from say nothing of what is not a fault.
     """
     sure, weights = {one.cause: one.sure for one in likely}, wording.table().shown
     return [

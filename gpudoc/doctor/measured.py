@@ -19,7 +19,7 @@ _ALL = 105.0
 
 
 def measured(text: Text, lines: Words, least: float, fact: str) -> tuple[Mention, Observation] | None:
-    """The line that states a share of at least so many percent, and what to quote; None where none is that large.
+    """The line that states a share of at least this many percent, and what to quote; None if none is that large.
 
     A line has the share itself in a group `share`. Or it has a step's times: a group `part`, and one or several groups
     that begin with `whole`, which are summed over the steps, or `rest`, the step without that part. A time has its

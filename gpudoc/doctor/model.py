@@ -58,7 +58,7 @@ def _shortened(text: str, words: str) -> str:
 
 
 def shorten(line: str, most: int = _MOST_SHOWN, begin: int = 0) -> str:
-    """At most so many characters of a line from `begin` on, cut between two words: half a number is another number."""
+    """At most this many characters of a line from `begin` on, cut between words: half a number is another number."""
     if len(line) <= most:
         return line
     lowest = max(0, begin - most // 4)

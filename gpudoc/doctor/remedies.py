@@ -93,7 +93,7 @@ def _fill(text: str, setting: Setting, given: Mapping[str, str]) -> str:
 
 
 def users(setting: Setting, *, everywhere: bool = False) -> Remedy:
-    """Who uses the finding's cards (or any GPU, `everywhere`), by name where a live machine told, and how to see."""
+    """Who uses the finding's cards (or any GPU, `everywhere`), by name on a live machine, and how to see."""
     cards = () if everywhere else setting.cards
     which = "the GPUs" if everywhere else called(cards)
     indices = [card.index for card in cards] if cards else list(setting.holders)
@@ -128,7 +128,7 @@ def _recover(setting: Setting) -> tuple[Remedy, ...]:
 
 
 def power_limits(setting: Setting, say: str, *, share: str) -> tuple[Remedy, ...]:
-    """Each card's limit at `share` of its own (1.0: as built), within its range; no figure where that is unknown."""
+    """Each card's limit times `share` (1.0: as built), within its range; no figure if that is unknown."""
     runs = []
     for card in setting.cards:
         watts = _watts(card.facts, float(share))

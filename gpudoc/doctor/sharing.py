@@ -44,7 +44,7 @@ def name_sharers(processes: Iterable[GpuProcess]) -> str:
 def require_alone(machine: Machine, ordinals: Iterable[int], *, shared: bool) -> str:
     """What is said of others on these GPUs (CUDA's numbers), '' without any; GpudocError (exit 1) unless `shared`.
 
-    Figures measured beside somebody else's work say nothing of the GPU, and a batch that fits now may not fit later.
+    Figures measured while others compute say nothing of the GPU, and a batch that fits now may not fit later.
     """
     busy = [
         (ordinal, found)
@@ -62,7 +62,7 @@ def require_alone(machine: Machine, ordinals: Iterable[int], *, shared: bool) ->
     ways += [f"--device cuda:{free}, where nobody computes"] if free is not None else []
     raise GpudocError(
         said,
-        hint="; or ".join((*ways, "--shared to go on beside them, with figures that are theirs, too")),
+        hint="; or ".join((*ways, "--shared to continue; the figures then include their load")),
         exit_code=ExitCode.BAD_ANSWER,
     )
 
@@ -73,7 +73,7 @@ def _computes(process: GpuProcess) -> bool:
 
 
 def _is_of_this_run(pid: int) -> bool:
-    """Whether it is this process, above it, below it, or started beside it by the same launcher."""
+    """Whether it is this process, above it, below it, or started by the same launcher."""
     above = _above(pid)
     of_launcher = any(name in os.environ for name in _ENGINES) and os.getppid() > 1 and os.getppid() in above
     return os.getpid() in (pid, *above) or pid in _above(os.getpid()) or of_launcher

@@ -80,7 +80,7 @@ class _Ready:
         if None in beside or not _facts_allow(row, evidence):
             return None
         first, observation = shown
-        seen = [observation, *(quote(one, "beside it") for one in beside if one is not None)]
+        seen = [observation, *(quote(one, "with it") for one in beside if one is not None)]
         return Finding(
             id=row.cause,
             confidence=row.confidence,

@@ -31,7 +31,7 @@ class Crowd:
 
 
 def crowd_here(other_cpus: float, threads: int | None = None) -> Crowd:
-    """What computes in this process or in one that it starts, beside others; `threads` where torch was not asked."""
+    """What computes in this process or its children while others compute; `threads` where torch was not asked."""
     from gpudoc.facts.host import cpus_usable
     from gpudoc.process.beside import cpus_allowed
 
@@ -41,7 +41,7 @@ def crowd_here(other_cpus: float, threads: int | None = None) -> Crowd:
 
 
 def may_sleep(other_cpus: float) -> bool:
-    """Whether threads of what is started here spin beside others, and nobody has said how they are to wait."""
+    """Whether threads of what is started here spin next to others, and nobody has said how they are to wait."""
     crowd = crowd_here(other_cpus)
     return find_spinning(crowd) is not None and not crowd.openmp.is_told
 

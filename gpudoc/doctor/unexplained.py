@@ -91,7 +91,7 @@ def complained(said: Observation, text: Text, guesses: Sequence[Finding]) -> Une
 
 
 def unavailable(evidence: Evidence) -> Unexplained:
-    """torch sees no GPU, of which somebody asks: that is no plain question."""
+    """torch sees no GPU, and somebody asks about it: that is not a plain question."""
     reading = evidence.reading
     if evidence.machine.torch.is_available is not False or reading is None:
         return Unexplained()

@@ -1,4 +1,4 @@
-"""What the children told, put together: one document, then one frozen Machine."""
+"""What the children reported, put together: one document, then one frozen Machine."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _name_gaps(document: dict[str, object], heard: Mapping[str, Child], of_torch
                 part[field.name] = {"absent": reason}
     for section, worker in _WHOLE.items():
         if section not in document:
-            document[section] = {"absent": _silence(heard.get(worker), unasked) or unasked or "not told"}
+            document[section] = {"absent": _silence(heard.get(worker), unasked) or unasked or "not reported"}
 
 
 def _name_gpu_gaps(document: Mapping[str, object], reason: str) -> None:
@@ -121,7 +121,7 @@ def _silence(child: Child | None, unasked: str = "") -> str:
 
 
 def _list_gpus(document: dict[str, object]) -> None:
-    """GPUs are told as gpus.0.name; a list again, those that NVML hung on with what hung."""
+    """GPUs are reported as gpus.0.name; made a list again, with what hung for those that NVML hung on."""
     gpus = document.get("gpus")
     if isinstance(gpus, dict) and set(gpus) != {"absent"}:
         document["gpus"] = [gpus[key] for key in sorted(gpus, key=int)]

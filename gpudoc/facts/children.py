@@ -184,7 +184,7 @@ def _launch(
 
 
 def start_examined(python: Path, *, quick: bool, environment: Mapping[str, str], deadline_s: float) -> Child:
-    """The Python that is examined, telling of itself, its packages and its torch; GpudocError when it is no program."""
+    """The Python that is examined, reporting itself, its packages and its torch; GpudocError if it is not a program."""
     if not os.access(python, os.X_OK) or python.is_dir():
         raise GpudocError(f"not a Python that can be run: {python}", hint="gpudoc doctor --python /path/to/python")
     script = Path(__file__).with_name("examined_python.py")

@@ -1,7 +1,7 @@
 """Run by the Python that is examined: what it is, what is installed in it, and how its torch behaves.
 
 It needs only the standard library of Python 3.7 and later, imports nothing of gpudoc, and prints one JSON line per fact
-as soon as it is known, so that whoever started it keeps what was said before a hang.
+as soon as it is known, so that the parent keeps what was said before a hang.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def tell_accelerator(cuda: str | None, hip: str | None, xpu: str | None) -> None
 
 
 def tell_import() -> Any:
-    """Import torch; the module, or None with the error told in its own words."""
+    """Import torch; the module, or None with the error reported in its own words."""
     begin("import torch")
     try:
         torch = importlib.import_module("torch")

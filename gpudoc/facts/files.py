@@ -60,7 +60,7 @@ def link_name(root: Path, name: str) -> Fact[str]:
 
 
 def exists(root: Path, name: str) -> bool:
-    """Whether `name` is there below `root`, whoever may read it."""
+    """Whether `name` is there below `root`, readable or not."""
     return os.path.lexists(root / name)
 
 

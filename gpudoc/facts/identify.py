@@ -16,7 +16,7 @@ def gpu_at(ordinal: int, machine: Machine) -> Gpu | None:
 
 
 def cuda_device_at(ordinal: int, machine: Machine) -> CudaDevice | None:
-    """What libcuda says of device `ordinal`; None where it told nothing."""
+    """What libcuda says of device `ordinal`; None if it said nothing."""
     devices = machine.driver.cuda_devices
     return None if isinstance(devices, Absent) else next((one for one in devices if one.ordinal == ordinal), None)
 
@@ -43,7 +43,7 @@ def short_address(address: object) -> str:
 
 
 def _by_mask(ordinal: int, machine: Machine, gpus: tuple[Gpu, ...]) -> Gpu | None:
-    """What CUDA_VISIBLE_DEVICES lets be said where libcuda told nothing."""
+    """What follows from CUDA_VISIBLE_DEVICES if libcuda said nothing."""
     environment = {} if isinstance(machine.environment, Absent) else machine.environment
     mask = environment.get("CUDA_VISIBLE_DEVICES")
     asked = [str(ordinal)] if mask is None else [one.strip() for one in mask.split(",")][ordinal : ordinal + 1]

@@ -116,7 +116,7 @@ def _tell_gpu(gpu: Device, teller: Teller, root: Path) -> _Growing:
 
 
 def _tell_growth(gpu: Device, teller: Teller, first: _Growing) -> None:
-    """What the links repeated or lost since the first reading; what they did earlier is no fault."""
+    """What the links repeated or lost since the first reading; what they did earlier is not a fault."""
     place, replays = f"gpus.{gpu.index}", first.link.replays
     if not isinstance(replays, Absent):
         again = gpu.ask("nvmlDeviceGetPcieReplayCounter")
@@ -314,7 +314,7 @@ def _accounted(gpu: Device, root: Path, computing: Fact[tuple[GpuProcess, ...]])
         return computing
     mig = gpu.ask("nvmlDeviceGetMigMode")
     if not isinstance(mig, Absent) and mig[0]:
-        return Absent("with MIG on each instance has processes of its own")
+        return Absent("with MIG on, each instance has its own processes")
     if not isinstance(gpu.ask("nvmlDeviceGetNumaNodeId"), Absent):
         return Absent("the system uses this GPU's memory as its own")
     held = {process.pid: process.memory_bytes for process in computing}

@@ -59,7 +59,7 @@ class Nvml:
 
 
 class Device:
-    """One GPU to ask; what any answer says of the GPU as a whole is told at once and kept in `code`.
+    """One GPU to ask; what any answer says of the GPU as a whole is reported at once and kept in `code`.
 
     "Lost" and "reset required" count from whatever question they come; another error only from a question that every
     GPU that is well answers or declines (`must_answer`). A lost GPU outranks one that needs a reset, and that one the

@@ -382,5 +382,5 @@ def _replace_word(text: str, word: str, name: Callable[[], str]) -> str:
 
 
 def _is_plain(value: str) -> bool:
-    """Numbers and switches are no secrets, whatever stands before them."""
+    """Numbers and switches are not secrets, whatever stands before them."""
     return bool(Pattern(r"(?i)[\d.,]+|true|false|none|null|yes|no|\(?not|missing|is|was|not").fullmatch(value))

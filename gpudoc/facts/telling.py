@@ -13,7 +13,7 @@ STDOUT = 1
 
 
 class Teller:
-    """Writes to a file descriptor at once, so that what was told before a hang or a crash is not lost."""
+    """Writes to a file descriptor at once, so that what was written before a hang or a crash is not lost."""
 
     def __init__(self, descriptor: int = STDOUT) -> None:
         self._descriptor = descriptor
@@ -40,7 +40,7 @@ class Teller:
         self._write({"died": how})
 
     def end(self) -> None:
-        """All is told; what the process does from here on is of no interest."""
+        """All is reported; what the process does from here on is of no interest."""
         self._write({"end": True})
 
     def _write(self, line: object) -> None:

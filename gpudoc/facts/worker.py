@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> None:
 
 
 def fork_worker(root: Path, probes: Sequence[str], descriptor: int) -> int:
-    """The process id of a new worker, in a process group of its own, which asks `probes` in order and leaves."""
+    """The process id of a new worker, in a new process group, which asks `probes` in order and leaves."""
     if sys.platform == "win32":
         raise OSError("Windows has no fork")
     pid = os.fork()
@@ -46,7 +46,7 @@ def fork_worker(root: Path, probes: Sequence[str], descriptor: int) -> int:
 
 
 def run(teller: Teller, root: Path, probes: Sequence[str]) -> None:
-    """Run `probes` and leave without cleaning up; one that fails is told, and the next goes on."""
+    """Run `probes` and leave without cleaning up; one that fails is reported, and the next goes on."""
     teller.group(os.getpid())
     for name in probes:
         teller.begin(name)

@@ -106,7 +106,7 @@ class Meeting:
         except SealError as problem:
             return str(problem)
         except ValueError as problem:
-            return f"{len(raw)} bytes that are no JSON: {problem}"
+            return f"{len(raw)} bytes that are not JSON: {problem}"
         return message if isinstance(message, dict) else f"no object but {type(message).__name__}"
 
     def lives(self, rank: int) -> bool:

@@ -6,7 +6,7 @@ far from the CPU or last in the air flow is slower everywhere. The spread is 1.4
 worse half where that is wider; from 400 peers on it is read from the lower tail (`yardstick`). With few peers the
 published spread stands in as if sixteen more had been seen (`SPREADS`), and the samples' own noise is the least it is.
 
-Measures of one kind under one load are one family: their mean z, in units of its own spread over the peers. One
+Measures of one kind under one load are one family: their mean z, in units of that mean's spread over the peers. One
 measure by itself, the others being as usual, has to be ALONE further away.
 """
 

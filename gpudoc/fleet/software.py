@@ -17,7 +17,7 @@ CLOCK_APART_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """One thing that is not the same everywhere: who has which value, the usual one, and who does not say.
+    """One thing that differs between nodes: who has which value, which one is usual, and which nodes gave none.
 
     `usual` is None when no value has more than half of the nodes that say.
     """

@@ -42,7 +42,7 @@ class Signature:
     `any`: one of them is the evidence. `all`: each of these is there too (of a list one of it). `about`: as `all`, and
     too common to be shown. `unless`: none of these is. `when_fact` and `unless_fact` name facts by their dotted path.
     `frames`: one of these stands in a frame of the exception ('file function'); without frames the row does not fire.
-    `share`: what is read there is at least so many percent of the time.
+    `share`: the text states at least this many percent of the time.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""What doctor says in Chinese or Russian: the rows beside this file, read only when a text asks for them."""
+"""What doctor says in Chinese or Russian: the rows in this folder, read only when a text needs them."""
 
 from __future__ import annotations
 

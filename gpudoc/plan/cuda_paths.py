@@ -1,8 +1,8 @@
-"""How a step runs on CUDA, told to fake CPU tensors: fused attention and dropout, CUDA's autocast rules, foreach.
+"""How a step runs on CUDA, played on fake CPU tensors: fused attention and dropout, CUDA's autocast rules, foreach.
 
 What differs and why: CUDA's attention kernels keep no score matrix, with dropout or without; its dropout keeps one byte
 per element; its autocast computes norms, softmax and losses in float32; its optimizers work on all parameters at once
-unless told not to. Names and defaults as in torch 2.13 (aten/src/ATen/autocast_mode.h, torch/optim/optimizer.py).
+unless switched off. Names and defaults as in torch 2.13 (aten/src/ATen/autocast_mode.h, torch/optim/optimizer.py).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def like_cuda() -> Iterator[None]:
 
 
 def prefer_foreach(optimizers: Iterable[torch.optim.Optimizer]) -> None:
-    """CUDA's default for optimizers that were not told otherwise: all parameters in one call."""
+    """CUDA's default for optimizers: all parameters in one call, unless the user chose otherwise."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             if group.get("foreach", False) is None and not group.get("fused"):

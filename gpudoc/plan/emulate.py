@@ -74,7 +74,7 @@ def onednn_lstm(
     weights: Sequence[torch.Tensor],
     *how: Any,  # noqa: ANN401 (the rest of torch.lstm's arguments)
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """torch.lstm layer by layer through one fused operation each, as oneDNN (and, alike, cuDNN) computes it."""
+    """torch.lstm layer by layer through one fused operation each, as oneDNN and cuDNN compute it."""
     has_biases, layers, drop, train, bidirectional, batch_first = how
     if states[0].shape[2] != states[1].shape[2]:
         # with projections neither library has a fused operation: torch unrolls the steps

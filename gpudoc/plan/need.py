@@ -1,4 +1,4 @@
-"""What one plan needs on one target: the story of a run, told to the allocator at any batch."""
+"""What one plan needs on one target: the events of a run, played to the allocator at any batch."""
 
 from __future__ import annotations
 

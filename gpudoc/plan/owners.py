@@ -84,7 +84,7 @@ class Owners:
 
     @contextmanager
     def watch(self, recorder: Recorder) -> Iterator[None]:
-        """Keep `recorder` told which module runs and when an optimizer steps."""
+        """Tell `recorder` which module runs and when an optimizer steps."""
 
         def enter(module: nn.Module, _: object) -> None:
             recorder.modules.append(self.names.get(id(module), type(module).__name__))

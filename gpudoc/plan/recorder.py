@@ -218,7 +218,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.tape.marks.setdefault(f"{workspace}, {thread}", len(self.tape.events))
 
     def _note_exchange(self, func: OpOverload, args: Sequence[Any]) -> None:
-        """What ranks exchange lies in streams of its own, whose memory the computation does not get."""
+        """Buffers that ranks exchange lie in separate streams, whose memory the computation does not get."""
         place = _EXCHANGES.get(func._schema.name)
         for tensor in () if place is None else tree_leaves(args[place]):
             known = self._living.get(tensor.untyped_storage()._cdata)

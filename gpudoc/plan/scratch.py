@@ -26,7 +26,7 @@ _SUMS = 80_000
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """One block of scratch; `formula` gives its size at other batches, where it is no line in them."""
+    """One block of scratch; `formula` gives its size at other batches where that is not linear."""
 
     size_bytes: int
     formula: Formula | None = None
@@ -52,7 +52,7 @@ def pulse(size_bytes: int, held: Mapping[int, int] | None = None) -> Extra:
 
 
 def computed(*formulas: Formula) -> Extra:
-    """Blocks of scratch whose sizes are no lines in the batch."""
+    """Blocks of scratch whose sizes are not linear in the batch."""
     return Extra(tuple(Scratch(formula.of(*formula.dims), formula) for formula in formulas))
 
 

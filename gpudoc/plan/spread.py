@@ -36,7 +36,7 @@ class Spread(Alone):
 
 @contextmanager
 def others_of(world: int, resized: Callable[[torch.UntypedStorage], None]) -> Iterator[None]:
-    """A process group of `world` ranks in which nobody answers; `resized` is told of storages that are emptied and
+    """A process group of `world` ranks in which nobody answers; `resized` is called for storages that are emptied and
     filled again, which no operation shows."""
     # before torch 2.10 this is what knows the shapes of exchanged tensors
     import torch.distributed._tools.fake_collectives

@@ -34,7 +34,7 @@ class Phase(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """A size that is no line in the batch: `of` the dimensions of one call, each of which is one."""
+    """A size that is not linear in the batch: `of` the dimensions of one call, each of which is linear."""
 
     of: Callable[..., int]
     dims: tuple[int, ...]

@@ -37,8 +37,8 @@ class Merged:
 def save_better(newer: Profile, path: Path, *, is_named: bool) -> Merged:
     """Write the profile to `path`, with what an earlier one for the same workload and machine knows better.
 
-    What is there for something else, or cannot be read, stays: then the file beside it is taken, unless the user named
-    `path`.
+    What is there for something else, or cannot be read, stays: then a second file in the same folder is
+    taken, unless the user named `path`.
     """
     place, older = _place_for(newer, path, is_named=is_named)
     merged, kept = (newer, ()) if older is None else merge(older, newer)

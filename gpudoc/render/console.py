@@ -53,7 +53,7 @@ def stderr(plain: bool = False) -> Console:
 
 
 def text_width(least: int, most: int) -> int:
-    """Columns for lines of text: those of the terminal, `most` at most; `least` where stdout is no terminal."""
+    """Columns for lines of text: those of the terminal, `most` at most; `least` if stdout is not a terminal."""
     if not sys.stdout.isatty():
         return least
     # three dots stand for an ellipsis where there is none

@@ -97,7 +97,7 @@ def in_words(text: str) -> str:
 
 
 def _in_word(match: Match[str]) -> str:
-    """At the very beginning of a line stands a sentence of its own, which needs no word for well or neutral."""
+    """A mark at the beginning of a line stands before a whole sentence, which needs no word for well or neutral."""
     indent, mark = match[1], match[2]
     return "" if not indent and mark in (PASSED, UNCHECKED) else f"{indent}{_WORDS[mark]} "
 

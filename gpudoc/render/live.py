@@ -24,7 +24,7 @@ _ALL_STAYS, _TOLD_AFTER_A_FAILURE = "! ", 5
 
 
 class Live:
-    """A Progress for people; `with Live() as progress`. Silent steps when stderr is no terminal or `plain`.
+    """A Progress for people; `with Live() as progress`. Silent steps when stderr is not a terminal or `plain`.
 
     Lines that are said stay; with `keep` False, on a terminal, only the last one shows and is drawn over, besides those
     that begin with an exclamation mark, and the last few when the action fails.

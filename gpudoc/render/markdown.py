@@ -1,4 +1,4 @@
-"""What came from outside as Markdown that shows it and nothing else: no markup, link, mention or fence of its own."""
+"""Outside text as Markdown that shows it and nothing else: its markup, links, mentions and fences do not act."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def is_notebook() -> bool:
 
 
 def frame(page: str) -> str:
-    """The page in a frame of its own, so that its style stays inside and nothing in it reaches the notebook."""
+    """The page in a separate frame, so that its style stays inside and nothing in it reaches the notebook."""
     style = "width:100%;height:38rem;border:0;border-radius:8px;resize:vertical;overflow:auto"
     return f'<iframe sandbox="allow-scripts" srcdoc="{html.escape(page)}" style="{style}"></iframe>'
 

@@ -88,7 +88,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Badge:
-    """The verdict in a word or two beside the title; `kind` as of a Note, `language` as of the whole page."""
+    """The verdict in a word or two next to the title; `kind` as of a Note, `language` as of the whole page."""
 
     kind: str
     text: str

@@ -116,7 +116,7 @@ def _rung(rung: Rung) -> tuple[str, ...]:
 
 
 def _what_to_do(ladder: Sequence[Rung]) -> list[str]:
-    """The way to the first rung that fits, and what offloading costs beside the GPU."""
+    """The way to the first rung that fits, and what offloading costs outside of the GPU."""
     first = next((number for number, rung in enumerate(ladder) if rung.fits), None)
     lines = []
     if first is not None:

@@ -28,7 +28,7 @@ _PIECE_BYTES = 4096
 class RunScreen:
     """Satisfies `script.run.RunListener`: the command's output as it comes, gpudoc's own lines on stderr between it.
 
-    On a terminal the status is one line below the output, drawn only where that ended with a line of its own.
+    On a terminal the status is one line below the output, drawn only after a complete line.
     """
 
     as_json: bool = False

@@ -1,4 +1,4 @@
-"""What a search says: what it gained, the settings beside the default's, and the command to train."""
+"""What a search says: what it gained, the settings next to the default's, and the command to train."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _source(result: TuneResult) -> str:
 
 
 def _settings(result: TuneResult) -> list[str]:
-    """The settings that matter or differ from the default's, with the default's beside them."""
+    """The settings that matter or differ from the default's, with the default's next to them."""
     before = result.profile.evidence.default
     default = _flat(before.settings) if before is not None and before.settings is not None else {}
     chosen = _flat(result.stored.profile.settings)
@@ -179,7 +179,7 @@ def _memory(result: TuneResult, width: int) -> list[str]:
 
 
 def _levers(result: TuneResult, width: int) -> list[str]:
-    """The levers that were tried: speed beside the best before, how far the losses differ and may, what became of it.
+    """The levers that were tried: speed next to the best before, how far the losses differ and may, what became of it.
 
     Ends with an empty line; nothing where none was tried.
     """

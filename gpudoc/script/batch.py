@@ -87,7 +87,7 @@ def useful_batch(session: CommandSession, cap: int) -> int:
 
 
 def _time(session: CommandSession, found: ScriptFindings, largest: Largest, useful: int) -> None:
-    """Each size in a launch of its own, kept in `speeds`."""
+    """Measure each size in a separate launch, and keep it in `speeds`."""
     sizes = sizes_to_time(reference=session.runner.reference, largest=largest.batch, useful=useful)
     # nobody wants a smaller batch than the script's own for its speed
     sizes = tuple(size for size in sizes if size >= min(session.runner.reference, sizes[-1]))

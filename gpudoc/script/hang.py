@@ -90,7 +90,7 @@ def living(folder: Path) -> list[Beat]:
 
 
 def gone(folder: Path) -> tuple[str, ...]:
-    """What is told of ranks that have ended while others have not, which may wait for them."""
+    """What to say of ranks that ended while others still run and may wait for them."""
     from gpudoc.train.ranks.pulse import ENDED, read_beats
 
     beats = read_beats(folder)

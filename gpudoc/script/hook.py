@@ -1,4 +1,4 @@
-"""The watcher's end: the variables that put the inside into a script's processes, and what they have told so far."""
+"""The parent's end of the hook: the variables that load it into a script's processes, and what these report."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ INSIDE = Path(__file__).parent / "inside"
 
 @dataclass(frozen=True, slots=True)
 class ProcessSeen:
-    """What one process has told: every loader and every event of steps, in order; None for what has not happened."""
+    """What one process has reported: every loader and every event of steps, in order; None if absent."""
 
     name: str
     start: ScriptStart | None = None
@@ -80,7 +80,7 @@ class ProcessSeen:
 
 
 def environment(folder: Path, order: HookOrder, environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables for a command that is to be watched; writes the order into `folder`, an empty folder of its own."""
+    """The variables for a command that is to be watched; writes the order into `folder`, which is empty and private."""
     (folder / "order.json").write_text(order.model_dump_json())
     found = environment.get("PYTHONPATH", "")
     path = os.pathsep.join([str(INSIDE), found]) if found else str(INSIDE)
@@ -95,14 +95,14 @@ class _File:
 
 @dataclass(slots=True)
 class EventReader:
-    """What the processes of one launch have told in `folder`; each call reads only what is new."""
+    """What the processes of one launch have reported in `folder`; each call reads only what is new."""
 
     folder: Path
     keep_steps: bool = True
     _files: dict[str, _File] = field(default_factory=dict)
 
     def read(self) -> tuple[ProcessSeen, ...]:
-        """What was told so far, one Seen for each process, the lowest rank first; GpudocError for what is no event."""
+        """The reports so far, one Seen a process, lowest rank first; GpudocError for a line that is not an event."""
         for path in self.folder.glob("*.jsonl"):
             known = self._files.setdefault(path.name, _File(ProcessSeen(path.stem)))
             with path.open("rb") as file:
@@ -137,7 +137,7 @@ class EventReader:
 
 
 def read(folder: Path) -> tuple[ProcessSeen, ...]:
-    """What the processes of one launch have told, once."""
+    """Read once what the processes of one launch have reported."""
     return EventReader(folder).read()
 
 

@@ -30,7 +30,7 @@ KILLED_S = 10.0
 
 
 class KeeperPipe:
-    """Says to gpudoc what happens, one JSON line each; nobody to hear it is no fault."""
+    """Reports to gpudoc what happens, one JSON line each; it is not an error if nobody reads."""
 
     def __init__(self, number: int) -> None:
         self._number = number

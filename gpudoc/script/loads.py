@@ -26,7 +26,7 @@ class Loads:
     _looked: float = 0.0
 
     def sample(self, steps: int) -> None:
-        """Take one sample; `steps` are the optimizer steps that were told so far."""
+        """Take one sample; `steps` are the optimizer steps that were reported so far."""
         family = self._family()
         if self._shm_before is None:
             self._shm_before = _shm_used(os.getpid()) or 0.0

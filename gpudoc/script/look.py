@@ -137,7 +137,7 @@ def lever_of(look: ScriptLook, *, takes_batch: bool) -> tuple[Lever, str]:
     if loader is None:
         return "none", "no DataLoader fed the steps; put {batch} into the command, where its batch size stands"
     if loader.own_batch_sampler:
-        return "none", f"{loader.place} has a batch_sampler of its own; put {{batch}} into the command"
+        return "none", f"{loader.place} uses a batch_sampler; put {{batch}} into the command"
     if not loader.batch_size:
         return "none", f"{loader.place} is built without a batch size; put {{batch}} into the command"
     return "loader", ""

@@ -30,7 +30,7 @@ class HookOrder(Part):
     """What the inside is to do in one launch of the script.
 
     `keys` are the loaders that `loader` and `batch` are for, by LoaderSeen.key; a loader that a framework builds from
-    one of them is meant as well. With `steps` the inside says `measured` when so many have run after `warm_steps`, for
+    one of them is meant as well. With `steps` the inside says `measured` when this many ran after `warm_steps`, for
     `seconds` at least. `longest_first` fills the first batches of those loaders with the largest samples.
     `device_limit_bytes` is what torch may take of its GPU, that of `device_index` or of the process's local rank.
     """

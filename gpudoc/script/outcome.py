@@ -30,10 +30,10 @@ _TERMINAL = Pattern(r"EOFError|Inappropriate ioctl|not a (tty|terminal)|/dev/tty
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchRecord:
-    """One launch as it went: what its processes told, how it ended, and what it took from outside.
+    """One launch as it went: what its processes reported, how it ended, and what it took from outside.
 
     `status` is None where the trial was ended because it had been measured or its time was over (`timed_out`).
-    `loads` are figures of its processes as the system counts them, `beside` what others did with the CPUs meanwhile;
+    `loads` are figures of its processes as the system counts them, `beside` other processes' use of the CPUs;
     `full`: it wrote all that its cell had room for.
     """
 

@@ -36,7 +36,7 @@ _WINDOW_S = 10.0
 
 
 class RunListener(Protocol):
-    """Who is told of a run while it goes on."""
+    """Who hears of a run while it goes on."""
 
     def output(self, number: int, data: bytes) -> None:
         """What the command wrote to its stdout (1) or stderr (2)."""
@@ -206,7 +206,7 @@ class _Ending:
 
 
 class _Watching:
-    """What the processes of the command have told, read about once a second."""
+    """What the processes of the command have reported, read about once a second."""
 
     def __init__(self, folder: Path, listener: RunListener, standing: HangWatch) -> None:
         self.standing = standing

@@ -1,4 +1,4 @@
-"""Threads that sleep while they wait: tried where others compute beside a script and OpenMP's threads spin."""
+"""Threads that sleep while they wait: tried where other processes compute too and OpenMP's threads spin."""
 
 from __future__ import annotations
 

@@ -50,8 +50,8 @@ TRACKERS_OFF: Mapping[str, str] = {
 class Launches:
     """Starts the script for each trial.
 
-    `isolated` puts each launch into a cell of its own, `network` leaves it the machine's network. `keys` name the
-    loaders that an order is for, once the look has told them; `own_ahead` are the batches that the script's own workers
+    `isolated` puts each launch into a separate cell, `network` leaves it the machine's network. `keys` name the
+    loaders that an order is for, once the look has found them; `own_ahead` are the batches that the script's workers
     prepare. `needs_batch`: the command does not train without {batch}. Every launch lives under
     `memory_limit_bytes`, those that try a batch under `batch_limit_bytes` where that is set. Torch takes no more than
     `device_limit_bytes` of the GPU of `device_index`, or of each local rank.

@@ -3,7 +3,7 @@
 Runs in the process that becomes a trial's first one, never in gpudoc's own. Standard library only.
 
 An ordinary user builds them in a user namespace that maps nobody but himself. The kernel then refuses an overlay over a
-folder with mounts below it, since they would show what they hide: such a folder is made anew, entry by entry. And what
+folder with mounts below it, since they would show what they hide: such a folder is rebuilt, entry by entry. And what
 belongs to another owner or group cannot be copied into the private layer: folders on the way to where a script writes
 are therefore made there before, and writing to such a file fails (EOVERFLOW).
 """
@@ -84,7 +84,7 @@ def _foreign_below(path: str) -> Iterator[str]:
 
 
 def separate(*, user: bool, network: bool, processes: bool) -> None:
-    """Leave the namespaces of the caller; with `processes` the next child is the first process of its own."""
+    """Leave the namespaces of the caller; with `processes` the next child is the first process of a new namespace."""
     uid, gid = os.getuid(), os.getgid()
     if user:
         _unshare(_NEWUSER, "files", "user")
@@ -144,7 +144,7 @@ def build(plan: CellPlan) -> int:
 
 
 class _House:
-    """The new root, built beside the old one."""
+    """The new root, built next to the old one."""
 
     def __init__(self, plan: CellPlan, layers: str) -> None:
         self.root = f"{plan.place}/root"
@@ -279,7 +279,7 @@ def _devices(root: str, own_processes: bool) -> None:
         try:
             _mount("proc", f"{root}/proc", "proc", _NOSUID | _NODEV | _NOEXEC)
         except OSError as problem:
-            raise WallError("processes", f"a /proc of its own: {problem.strerror}") from problem
+            raise WallError("processes", f"its /proc: {problem.strerror}") from problem
     else:
         _mount("/proc", f"{root}/proc", "", _BIND | _REC)
     if os.path.isdir("/sys"):

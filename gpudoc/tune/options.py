@@ -1,6 +1,6 @@
 """What a search was asked for: one record for a workload and for a command, as it is typed.
 
-The command line, Python's own door and the search read the same fields; their help stands beside them.
+The command line, Python's own door and the search read the same fields; the help of each stands with it.
 """
 
 from __future__ import annotations

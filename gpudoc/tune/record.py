@@ -61,7 +61,7 @@ def about_noise(noise: Noise | None, device: str, tried: Sequence[model.VariantT
 def about_threads(device: str, noise: Noise | None, tried: Sequence[model.VariantTrial] = ()) -> list[str]:
     """What keeps others' work from making steps several times slower, where others computed while trials were timed.
 
-    Nothing where that was tried, which has a row of its own.
+    Nothing if that was tried: then it has a separate row.
     """
     if noise is None or device != "cpu" or any("wait_policy" in row.changes for row in tried):
         return []
@@ -134,7 +134,7 @@ def evidence_of(found: Findings, trials: Sequence[Trial], limit_bytes: int | Non
 
 
 def _is_for_loader(trial: Trial) -> bool:
-    """Whether the trial is a launch with other loader settings, which is a row of its own table."""
+    """Whether the trial is a launch with other loader settings, which has a separate table."""
     return trial.how == "launch" and trial.request.kind == "loader"
 
 

@@ -94,7 +94,7 @@ class Model(Target):
 
 
 class Group(Section):
-    """Parameters that the optimizer steps with arguments of their own; other arguments are as for the rest."""
+    """Parameters that the optimizer steps with their own arguments; other arguments are as for the rest."""
 
     parameters: list[NamePattern] = Field(min_length=1)
     args: dict[str, JsonValue] = Field(min_length=1)

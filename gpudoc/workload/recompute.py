@@ -85,7 +85,7 @@ def apply(model: nn.Module, policy: Policy = True) -> int:
 
 
 def find_blocks(model: nn.Module) -> list[nn.Module]:
-    """The outermost members, with parameters and parts of their own, of every list of at least two modules."""
+    """The outermost members of every list of at least two modules that have parameters and parts."""
     found: list[nn.Module] = []
     taken: set[nn.Module] = set()
     for module in model.modules():

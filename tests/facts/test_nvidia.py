@@ -175,7 +175,7 @@ def test_memory_that_the_system_uses_as_its_own_is_not_accounted(machine):
 def test_with_mig_on_memory_is_not_accounted(machine):
     machine.answer("nvmlDeviceGetMigMode", "1 1", 0)
     (gpu,) = machine.collect(quick=True).gpus
-    assert gpu.memory_accounted_bytes == Absent("with MIG on each instance has processes of its own")
+    assert gpu.memory_accounted_bytes == Absent("with MIG on, each instance has its own processes")
 
 
 def test_a_proc_that_hides_others_leaves_open_who_is_alive(machine):

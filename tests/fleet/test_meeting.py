@@ -99,7 +99,7 @@ def test_no_thread_is_left_inside_the_store_once_the_meeting_has_ended():
     assert not store.inside
 
 
-@pytest.mark.parametrize(("raw", "said"), [(b'{"half": ', "no JSON"), (b"[1]", "list"), (b"\xff\xfe", "no JSON")])
+@pytest.mark.parametrize(("raw", "said"), [(b'{"half": ', "not JSON"), (b"[1]", "list"), (b"\xff\xfe", "not JSON")])
 def test_half_a_message_is_said_to_be_one(raw, said):
     store = Memory({"reply/0/1": raw})
     assert said in of(store).gather({1: "reply/0"}, 1, lambda _: None)[1]

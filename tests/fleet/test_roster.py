@@ -72,7 +72,7 @@ def test_who_did_not_come_is_a_rank_where_no_host_is_known():
 
 
 def test_a_greeting_that_is_cut_off_or_says_nothing_of_devices_is_named():
-    told = {0: hello("a"), 1: "12 bytes that are no JSON", 2: hello("b", devices="cuda:0")}
+    told = {0: hello("a"), 1: "12 bytes that are not JSON", 2: hello("b", devices="cuda:0")}
     roster = make_roster(told, 3, "1", ())
     reasons = {node.host: node.missing.reason for node in roster.nodes if node.missing}
     assert reasons == {"rank 1": "unreadable", "b": "unreadable"}

@@ -57,7 +57,7 @@ def test_the_cap_is_what_a_data_set_can_fill_on_each_rank():
     [
         (loader(), False, "loader", ""),
         (loader(), True, "flag", ""),
-        (loader(own_batch_sampler=True, batch_size=None), False, "none", "batch_sampler of its own"),
+        (loader(own_batch_sampler=True, batch_size=None), False, "none", "uses a batch_sampler"),
         (loader(batch_size=None), False, "none", "without a batch size"),
         (loader(number=3), False, "none", "no DataLoader"),
         (loader(own_batch_sampler=True, batch_size=None), True, "flag", ""),

@@ -45,8 +45,8 @@ def test_a_profile_names_no_place_and_nobody():
 
 def test_why_no_batch_was_searched_is_kept():
     _, found, _ = searched(only="loader")
-    found.why_no_lever = "train.py:7 has a batch_sampler of its own"
-    assert "batch not searched: train.py:7 has a batch_sampler of its own" in why(found)
+    found.why_no_lever = "train.py:7 uses a batch_sampler"
+    assert "batch not searched: train.py:7 uses a batch_sampler" in why(found)
 
 
 def test_what_others_disturbed_stands_before_all_reasons():

@@ -1,4 +1,4 @@
-"""Whether a copy or a product holds the right numbers: a fast wrong answer is no result."""
+"""Whether a copy or a product holds the right numbers: a fast wrong answer is not a result."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def read_gb_per_s(files: Sequence[Path], threads: int, limit_s: float) -> float:
 
 
 def run(bench: Bench) -> Iterator[Reading]:
-    """Rows folder_read in GB/s, cache=cold and warm; cache=unknown when the kernel keeps what it was told to drop."""
+    """Rows folder_read in GB/s, cache=cold and warm; cache=unknown when the kernel keeps what it was asked to drop."""
     files = find_files(Path(bench.plan.data), MAX_BYTES_QUICK if bench.plan.quick else MAX_BYTES)
     seconds = bench.point_s(2)
     threads = max(1, bench.plan.threads)

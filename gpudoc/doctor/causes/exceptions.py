@@ -151,7 +151,7 @@ def _counts(handled: PythonError, raised: PythonError) -> bool:
 
 
 def place_of(chain: ErrorChain, root: PythonError) -> CodeFrame | None:
-    """The frame to look at: the innermost of the user's, else the innermost of whoever's; None without frames."""
+    """The frame to look at: the user's innermost, else the innermost of all; None without frames."""
     at = chain.errors.index(root)
     near = [root, *chain.errors[at + 1 :], *reversed(chain.errors[:at])]
     for error in near:

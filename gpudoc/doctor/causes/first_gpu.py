@@ -1,4 +1,4 @@
-"""What fills the first GPU more than the others: ranks that open a context on it beside their own GPU's."""
+"""What fills the first GPU more than the others: ranks that open a context on it in addition to their own GPU's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _RAN_OUT = words("out of memory")
 
 
 def _find_contexts(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    """Several processes on GPU 0 that hold a context and no more, beside one that trains."""
+    """Several processes on GPU 0 that hold a context and no more, while another one trains."""
     gpus = evidence.machine.gpus
     for gpu in () if isinstance(gpus, Absent) else gpus:
         processes = () if isinstance(gpu.processes, Absent) else gpu.processes

@@ -182,7 +182,7 @@ def _seen_in_text(gpu: Gpu, evidence: Evidence) -> Observation:
 
 
 def _find_unowned(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    """A table in which an idle card's memory is taken and no process is listed: whoever holds it is not shown."""
+    """A table in which an idle card's memory is taken and no process is listed: the table does not show the holder."""
     ran_out, shown = text.find(RAN_OUT), text.find(_NO_ROWS) is None
     said = ran_out or text.find(_ABOUT_MEMORY)
     if said is None:

@@ -1,4 +1,4 @@
-"""What is installed beside torch: pinned versions, two CUDA generations, two copies, foreign libraries."""
+"""What is installed besides torch: pinned versions, two CUDA generations, two copies, foreign libraries."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _same(version: str, wanted: str) -> bool:
 
 
 def find_torchvision(evidence: Evidence) -> Iterator[Finding | Skip]:
-    """torchvision or torchaudio made for another torch, or for the CPU beside a CUDA torch."""
+    """torchvision or torchaudio made for another torch, or for the CPU although torch is for CUDA."""
     machine = evidence.machine
     torch = _first(machine, "torch")
     for name in ("torchvision", "torchaudio"):
@@ -148,7 +148,7 @@ def find_duplicates(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 def find_numpy_abi(evidence: Evidence) -> Iterator[Finding | Skip]:
-    """A torch built for NumPy 1 beside NumPy 2: torch takes NumPy 2 from 2.3 on (its release notes)."""
+    """A torch built for NumPy 1 together with NumPy 2: torch takes NumPy 2 from 2.3 on (its release notes)."""
     torch, numpy = _first(evidence.machine, "torch"), _first(evidence.machine, "numpy")
     if torch is None or numpy is None:
         return
@@ -204,7 +204,7 @@ def _other_triton(torch: str, triton: str) -> str | None:
 
 
 def find_triton(evidence: Evidence) -> Iterator[Finding | Skip]:
-    """A Triton of another release beside a torch that pins none, as conda installs it."""
+    """A Triton of another release than a torch wants that pins none, as conda installs it."""
     torch, triton = _first(evidence.machine, "torch"), _first(evidence.machine, "triton")
     if torch is None or triton is None or any(name == "triton" for name, _ in _pins(torch)):
         return

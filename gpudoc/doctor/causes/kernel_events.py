@@ -1,4 +1,4 @@
-"""What the kernel log says of GPUs and NVSwitches, judged alike on a live machine and in somebody's text."""
+"""What the kernel log says of GPUs and NVSwitches, judged the same way on a live machine and in somebody's text."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def _counts(event: KernelEvent, log: _Log) -> bool:
 def _severity(level: Level, card: Card | None, log: _Log, *, asked: bool) -> Severity:
     """In a text the fault is what happened; on a live machine it may be over, unless the GPU itself says otherwise.
 
-    A switch cannot be `asked`: its fatal error stands until the log begins anew.
+    A switch cannot be `asked`: its fatal error counts until the log begins again.
     """
     if level == "notice":
         return "info"

@@ -26,7 +26,7 @@ _FIRST_STEPS = 5
 
 
 def _find_nan(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
-    """What happened before the first loss that is no number."""
+    """What happened before the first loss that is not a number."""
     if "loss" not in text.lowered and "nan" not in text.lowered:
         return
     losses = read_losses(text.lines)

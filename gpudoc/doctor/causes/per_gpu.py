@@ -112,7 +112,7 @@ class GpuCheck:
         return Finder(id=self.cause, find=self.find_in_text, reads="text")
 
     def find_in_text(self, evidence: Evidence) -> Iterator[Finding | Skip]:
-        """One finding for all GPUs of a text on which something was seen; what the text leaves out is no Skip."""
+        """One finding for all GPUs of a text on which something was seen; what the text leaves out is not a Skip."""
         gpus = () if evidence.source == "machine" else nvml_gpus(evidence.machine)
         found = [(gpu, sign, seen) for gpu in gpus for sign, seen in self._look(gpu)[0]]
         if found:

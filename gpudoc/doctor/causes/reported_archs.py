@@ -65,7 +65,7 @@ _NAMED_CUDA = Pattern(r"(?i)\b(?:cuda|cudatoolkit)\W{0,3}(?:version\W{0,3})?(1[0
 
 
 def _runs_on_named(text: Text, machine: Machine, capability: tuple[int, int]) -> bool:
-    """Whether a build for the CUDA that the text names beside torch would run, where torch's own was only concluded."""
+    """Whether a build for the CUDA that the text names with torch would run, where torch's own was only concluded."""
     if known(machine.torch.cuda_version) is not None or known(machine.torch.arch_list) is not None:
         return False
     named = text.find(_NAMED_CUDA)

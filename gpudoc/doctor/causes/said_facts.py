@@ -62,7 +62,7 @@ def reported(
 ) -> Finder:
     """A finder of what a text reports of its machine, asked where torch does not say that CUDA is available.
 
-    On a live machine it is silent: there the finders of its own facts know more.
+    On a live machine it is silent: finders of the machine's facts know more.
     """
 
     def look(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:

@@ -62,7 +62,7 @@ def judge_launch(timeline: Timeline) -> Finding | None:
 
 
 def judge_python(timeline: Timeline) -> Finding | None:
-    """The main thread runs Python that is no operator and loads no data."""
+    """The main thread runs Python that is not an operator and loads no data."""
     if timeline.share(Part.PYTHON) < _WAIT:
         return None
     title = f"{_a_step(timeline, Part.PYTHON)} goes into Python outside of operators and of the loader"

@@ -74,7 +74,7 @@ def judge_hang(watch: Watch, job: JobShares, ranks: Sequence[RankShares]) -> Fin
 def _busy(watch: Watch, ranks: Sequence[RankShares]) -> Finding | None:
     """A main thread that computes in one place of the user's and came to no training step in the watch.
 
-    A place is a function, or a line: a generator expression is a function of its own on the line of its loop.
+    A place is a function, or a line: a generator expression is a separate function on the line of its loop.
     """
     lead, share = ranks[0], ranks[0].share(Phase.PYTHON)
     python = lead.sites.get(Phase.PYTHON, ())

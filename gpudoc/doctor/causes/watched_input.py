@@ -1,4 +1,4 @@
-"""Why a running job waits for its data: the loader's part of a watch, decided once and told apart by cause."""
+"""Why a running job waits for its data: the loader's part of a watch, decided once and separated by cause."""
 
 from __future__ import annotations
 

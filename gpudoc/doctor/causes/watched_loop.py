@@ -119,7 +119,7 @@ def judge_communication(watch: Watch, job: JobShares, lead: RankShares) -> Findi
 
 
 def _blocked_in_backward(watch: Watch, job: JobShares) -> float:
-    """Share of the time in which the ranks stood in backward and waited: DDP's exchange has no frame of its own.
+    """Share of the time in which the ranks stood in backward and waited: DDP's exchange does not show as a frame.
 
     Seen by the moments that py-spy dump found idle, or by the main threads' waits on a futex.
     """

@@ -51,7 +51,7 @@ class _Queue:
 
 
 def plan_workers(watch: Watch) -> LoaderPlan:
-    """The fewest workers that reach the best rate this job can have on the CPUs that it gets beside other jobs.
+    """The fewest workers that reach the best rate this job can have on the CPUs that other jobs leave it.
 
     A step takes the longest of: what the main thread does, what n workers share, and what the CPUs need for all of it.
     """

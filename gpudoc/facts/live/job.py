@@ -1,6 +1,6 @@
 """The door to a job that does not run yet: `launch` starts it, watches it once it trains, and waits for its end.
 
-The job outlives everything here: it writes into files, has a session of its own, and is never stopped.
+The job outlives everything here: it writes into files, runs in a separate session, and is never stopped.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Outcome:
     """How a launched command ended: its exit code or signal, the end of what it wrote, and what was watched of it.
 
     Neither code nor signal is known of a command that another process took in.
-    `interrupted`: the user ended it with Ctrl+C, SIGTERM or SIGHUP, which is no failure of the command.
+    `interrupted`: the user ended it with Ctrl+C, SIGTERM or SIGHUP, which is not a failure of the command.
     """
 
     exit_code: int | None
@@ -68,7 +68,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """Who is told of a launched job: `sink` gets its output (1 or 2, bytes), `watched` the watch once it is done, and
+    """Who hears of a launched job: `sink` gets its output (1 or 2, bytes), `watched` the watch once it is done, and
     `stalled` a second, short one of a job that has stood still for IDLE_S since then. `clear` names what a short look
     shows beyond doubt, which ends the watch early; None watches to the end.
     """

@@ -3,7 +3,7 @@
 The order of things matters. `py-spy record -- job` would end the job with the sampling, and a pipe for the job's output
 would kill the job when the reader dies; so the job is forked here, writes into files, and is told apart from us by a
 process group of its own. Yama's ptrace scope 1 lets only an ancestor look into a process: this process is the job's
-parent, and becomes py-spy by exec when told to.
+parent, and becomes py-spy by exec when asked to.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _lock(file: int) -> None:
 def main(arguments: list[str]) -> None:
     """Start the job, say its process id, wait for one line of JSON, and become the program that it names.
 
-    When the pipe closes without a line, whoever started this has gone: the job goes on alone.
+    When the pipe closes without a line, the parent has gone: the job goes on alone.
     """
     orders, answers = int(arguments[0]), int(arguments[1])
     job = start(arguments[4:], arguments[2], arguments[3])

@@ -42,7 +42,7 @@ _CALL = "from gpudoc.facts.live.nvml import look_until_stopped; look_until_stopp
 
 
 class GpuRecorder:
-    """A child that writes one JSON line per look into a file, until it is told to stop or its parent dies."""
+    """A child that writes one JSON line per look into a file, until it is asked to stop or its parent dies."""
 
     def __init__(self, output: pathlib.Path) -> None:
         self.output = output

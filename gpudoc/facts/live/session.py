@@ -55,7 +55,7 @@ def watch(*, pid: int, seconds: float = 20.0, progress: Progress = SILENT) -> Wa
 
 
 class Records(Protocol):
-    """A sampler of stacks that runs, and what it saw once it is told to stop."""
+    """A sampler of stacks that runs, and what it saw once it is asked to stop."""
 
     def finish(self) -> Fact[Stacks]:
         """Stop sampling and read the stacks."""

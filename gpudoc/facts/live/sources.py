@@ -23,7 +23,7 @@ def is_library(file: str) -> bool:
 def read_lines(
     pid: int, frames: Iterable[Frame], root: str = "/proc"
 ) -> tuple[dict[tuple[str, int], str], dict[tuple[str, int], str]]:
-    """Text of each line that a frame stands on, and the lines beside them that keep a loss with its graph."""
+    """Text of each line that a frame stands on, and the lines near them that keep a loss with its graph."""
     wanted: dict[str, set[int]] = {}
     for frame in frames:
         if frame.file.endswith(".py"):
@@ -53,7 +53,7 @@ def _owner(place: str) -> int:
 def _read_source(place: str, owner: int) -> str:
     """A file that the watched process names, as far as its owner may read it too; "" for anything else.
 
-    Whoever watches may be root: a name that leads to a pipe would hold it up, one that leads to a secret would show it.
+    The watcher may be root: a name that leads to a pipe would hold it up, one that leads to a secret would show it.
     """
     try:
         handle = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)

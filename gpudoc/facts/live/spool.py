@@ -1,4 +1,4 @@
-"""What a job writes: into a file, so that it outlives whoever reads, freed behind what was read.
+"""What a job writes: into a file, so that it outlives its reader, freed behind what was read.
 
 A pipe would block the job when nobody reads and end it when the reader dies. A file grows with the job, and in a folder
 that lies in memory it would end what else runs there; so the blocks behind the reader are given back to the system.

@@ -20,7 +20,7 @@ FINISH_S = 15.0
 
 
 def find() -> Fact[str]:
-    """The py-spy program: beside this Python, else on PATH (`which py-spy`)."""
+    """The py-spy program: next to this Python, else on PATH (`which py-spy`)."""
     beside = pathlib.Path(sys.executable).with_name("py-spy")
     if os.access(beside, os.X_OK):
         return str(beside)

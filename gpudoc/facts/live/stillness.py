@@ -124,7 +124,7 @@ class Stillness:
 
 
 def look(time_s: float, pids: Iterable[int], glances: Sequence[Glance], root: str = "/proc") -> Look:
-    """What the processes of a job have used until now, beside the stacks that were just seen."""
+    """What the processes of a job have used until now, at the time of the stacks that were just seen."""
     cpu, moved = 0.0, 0
     for pid in pids:
         stat = read_stat(pid, root=root)

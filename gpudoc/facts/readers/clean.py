@@ -190,7 +190,7 @@ def encoding_of(data: Data, name: str) -> str:
 
 
 def _is_utf8(head: bytes) -> bool:
-    """Whether it is all UTF-8; a character that is cut at the end is no sign of another encoding."""
+    """Whether it is all UTF-8; a character that is cut at the end is not a sign of another encoding."""
     try:
         codecs.getincrementaldecoder("utf-8")("strict").decode(head)
     except UnicodeDecodeError:
@@ -275,7 +275,7 @@ def _sampled(data: Data, encoding: str, begin: int, end: int) -> list[tuple[int,
 
 
 def _count(data: Data, newline: bytes, begin: int, end: int) -> int:
-    """Line ends between two offsets, counted a piece at a time: a mapped file has no count of its own."""
+    """Line ends between two offsets, counted a piece at a time: a mapped file has no method `count`."""
     return sum(data[at : min(at + _COUNTED_BYTES, end)].count(newline) for at in range(begin, end, _COUNTED_BYTES))
 
 

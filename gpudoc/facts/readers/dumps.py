@@ -229,7 +229,7 @@ def _list(value: object) -> Sequence[object]:
 
 
 def _words(value: object) -> str:
-    """A value in words, lists as Python writes them: of so many values the first, as shared lists stand for far more
+    """A value in words, lists as Python writes them: of many values the first, as shared lists stand for far more
     than the dump holds."""
     return _spoken(value, [_MOST_VALUES])
 

@@ -158,7 +158,7 @@ def _observed(attempt: Attempt) -> int | None:
 
 
 def _step(attempt: Attempt) -> int | None:
-    """The step that most ranks told of last."""
+    """The step that most ranks reported last."""
     steps = [log.last_step for log in attempt.ranks.values() if log.last_step is not None]
     return max(set(steps), key=steps.count) if steps else None
 

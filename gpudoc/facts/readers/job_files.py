@@ -140,7 +140,7 @@ def _of_path(path: Path, name: str) -> JobFile:
 
 
 def _by_numbers(files: list[JobFile]) -> Iterable[JobFile]:
-    """Of names that are alike but for numbers: large numbers are jobs, in their order, small ones are ranks."""
+    """Of names that differ only in numbers: large numbers are jobs, in their order, small ones are ranks."""
     groups: dict[str, list[int]] = {}
     for place, one in enumerate(files):
         groups.setdefault(_NUMBER.sub("#", one.name), []).append(place)

@@ -52,10 +52,10 @@ class EndLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankLog:
-    """One rank in one attempt: its signs in the order of its lines, and the last step that it told of.
+    """One rank in one attempt: its signs in the order of its lines, and the last step that it reported.
 
     `steps` has the time of the first and last steps, by the rank's own clock; `enqueued` is the newest collective that
-    it asked for, as NCCL's watchdog says. `survived` are errors of its own behind which it came to further steps, or
+    it asked for, as NCCL's watchdog says. `survived` are its errors behind which it came to further steps, or
     behind which a buffer of earlier steps was written.
     """
 

@@ -34,7 +34,7 @@ class JobReader:
         self._firsts: dict[str, int] | None = None
 
     def read(self, files: Sequence[JobFile]) -> JobLog | None:
-        """The job of these files; None where neither two ranks nor two attempts are told apart."""
+        """The job of these files; None if it shows neither two ranks nor two attempts."""
         window = min(max(_ALL_WINDOWS // (8 * len(files)), _LEAST_WINDOW), _MOST_WINDOW)
         most_hits = min(max(_ALL_HITS // len(files), _LEAST_HITS), _MOST_HITS)
         for file in files:

@@ -79,7 +79,7 @@ def _proves_node(ends: Sequence[AttemptEnd], steps: Sequence[int]) -> bool:
 
 
 def _same_time(ends: Sequence[AttemptEnd]) -> float | None:
-    """The seconds after which all attempts ended, where they are alike."""
+    """The seconds after which all attempts ended, if they are equal."""
     times = [end.after_s for end in ends if end.after_s is not None]
     if len(times) < len(ends) or min(times) < _LONG_S or max(times) - min(times) > max(_SAME_S, 0.02 * max(times)):
         return None

@@ -59,7 +59,7 @@ class Stream:
     wrote: bool = False
 
     def add(self, sign: EndLine) -> None:
-        """Keep the sign, of many alike the first and the last."""
+        """Keep the sign; of many equal ones the first and the last."""
         alike = self.signs.setdefault(sign.row.id, [])
         if len(alike) == 2 * _FEW:
             del alike[_FEW]
@@ -213,7 +213,7 @@ class FileScan:
             begin += len(raw) + 1
 
     def _begins_again(self, speaker: Speaker, step: int) -> bool:
-        """Whether a rank whose end was told of is at an earlier step."""
+        """Whether a rank whose end was reported is at an earlier step."""
         stream = self._stream(speaker)
         return stream.last_step is not None and step < stream.last_step
 

@@ -74,7 +74,7 @@ class TraceGather:
     _asked: dict[int, float] = field(default_factory=dict)
 
     def add(self, event: Mapping[str, object]) -> None:
-        """Take one event of Chrome's format; what is no interval is left out."""
+        """Take one event of Chrome's format; what is not an interval is left out."""
         if event.get("ph") != "X":
             return
         start, length = event.get("ts"), event.get("dur", 0)

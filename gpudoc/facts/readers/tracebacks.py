@@ -1,6 +1,6 @@
 """Python exceptions as people paste them: what was raised, where, in whose code, and what led to what.
 
-One pass over the lines; ranks that write in turn are told apart by what stands before their lines.
+One pass over the lines; ranks that write in turn are separated by what stands before their lines.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ class Words:
 
     @property
     def anchors(self) -> tuple[str, ...]:
-        """Words of which one stands in every text that matches; empty when that can be told of none."""
+        """Words of which one stands in every text that matches; empty if none is known."""
         return _choices([alternative.anchors for alternative in self._alternatives])
 
     def search(self, text: Written) -> Found | None:
@@ -155,13 +155,13 @@ _BOUNDARY = Pattern(r"^\\b(\w+)(?=\w)")
 
 @functools.cache
 def anchors_of(source: str) -> tuple[str, ...]:
-    """Lower-case words of which one stands in every text that the expression matches; empty when none can be told."""
+    """Lower-case words of which one stands in every text that the expression matches; empty if none is known."""
     return _choices([anchors for _, anchors in ways_of(source)])
 
 
 def ways_of(source: str) -> list[tuple[str, tuple[str, ...]]]:
     """The parts of `source` between the bars outside any group, each with its anchors: lower-case words of which every
-    match holds at least one; empty when none can be told.
+    match holds at least one; empty if none is known.
     """
     tokens = [(match.lastgroup or "", match[0], match.start()) for match in _TOKEN.finditer(source)]
     _, anchors, bars = _read_ways(tokens, 0)

@@ -166,7 +166,7 @@ class Feeds:
 
 
 def _leave_unwatched(iterator: object) -> None:
-    """Tell torch that these workers' deaths are no news; its SIGCHLD handler raises otherwise."""
+    """Tell torch that it need not report these workers' deaths; its SIGCHLD handler raises otherwise."""
     remove = getattr(torch._C, "_remove_worker_pids", None)
     if remove is not None and getattr(iterator, "_worker_pids_set", False):
         remove(id(iterator))

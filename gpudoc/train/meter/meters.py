@@ -128,7 +128,7 @@ class _Gaps:
 class Meter:
     """Collects one stretch: the loop adds host times, the stopwatches add what only the device knows.
 
-    On a GPU every moment of its own clock is claimed once: by the steps, from the first of their work to the last, and
+    On a GPU every moment of its clock is claimed once: by the steps, from the first of their work to the last, and
     between them by what the host did meanwhile. Of waiting for data, evaluation and checkpoints counts only the time
     for which the device was not busy with the steps before. Nothing waits for the device but `take`.
     """
@@ -189,7 +189,7 @@ class Meter:
     def watch_backward(self, loss: torch.Tensor) -> None:
         """Have what backward waits for at its end, once all is computed, count as communication; on a GPU.
 
-        There DDP and FSDP wait for the gradients of others: what of the exchange did not fit beside the computation.
+        There DDP and FSDP wait for the gradients of others: the part of the exchange that the computation did not hide.
         """
         if self._on_device and loss.requires_grad:
             # the engine's calls at the end of backward run in the order in which they were asked for: this one first

@@ -25,7 +25,7 @@ class Waits:
     """Around a forward and backward: adds to `watch` the time for which its stream, or on a CPU its thread, waited.
 
     FSDP2 has no hook before a layer's wait, so what it calls to wait is replaced while the context lasts. What runs
-    beside the computation costs nothing: only the stretch between reaching a wait and passing it counts.
+    behind the computation costs nothing: only the stretch between reaching a wait and passing it counts.
     """
 
     def __init__(self, device: torch.device, watch: Stopwatch) -> None:

@@ -21,7 +21,7 @@ from gpudoc.train.state.run_dir import write_whole
 def finish(
     request: Request, job: Job, problem: Exception | None, seconds: float, beside: Beside | None = None
 ) -> Finished:
-    """Write summary.json and say how it ended; `beside` is what others did with the CPUs in those `seconds`."""
+    """Write summary.json and say how it ended; `beside` is other processes' use of the CPUs."""
 
     import torch
 

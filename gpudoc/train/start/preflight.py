@@ -54,7 +54,7 @@ def check_device(
 ) -> Flight:
     """The device for --device; GpudocError (exit 1) with cause and fix when it, or what it stands on, is broken.
 
-    Of several processes that have `met` each takes the GPU of its own number, or the only one that it sees. Without
+    If several processes have `met`, each takes the GPU of its number, or the only one that it sees. Without
     `check` only torch is asked; doctor's findings and other people's work on the GPU do not count then. With `shared`
     that work is only said. Nothing is put on a GPU; `open_device` does that.
     """

@@ -56,7 +56,7 @@ class Verdict:
 def prove(arguments: Sequence[str], progress: Progress = SILENT) -> Verdict:
     """Prove or refute exact resume for the command line `arguments` of train; GpudocError when a run fails by itself.
 
-    Three runs in processes of their own: one whole; one killed with SIGKILL and resumed; and, only if these differ,
+    Three runs, each in a separate process: one whole; one killed with SIGKILL and resumed; and, only if these differ,
     a second whole one, which tells non-deterministic kernels from state that is not in the checkpoint.
     """
     with TemporaryFolder("prove") as home:

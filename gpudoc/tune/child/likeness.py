@@ -44,7 +44,7 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def tell_alike(trainee: Trainee, samples: Samples, request: Request, emit: Emit, is_late: Callable[[], bool]) -> None:
-    """Emit the fact `alike` for the request's steps; what fails in that is no fault of the user's."""
+    """Emit the fact `alike` for the request's steps; if that fails, it is not the user's fault."""
 
     def step() -> None:
         trainee.train([samples.worst(request.batches[0])])

@@ -150,7 +150,7 @@ def _predict(prepared: Prepared, request: Request, place: RankPlace, emit: Emit)
 
 
 def _on_gpu(prepared: Prepared, request: Request, place: RankPlace, accumulation: int) -> dict[str, float]:
-    """Where PyTorch's allocator ends, told a trial's whole story: what it reserves, and what lies in holes."""
+    """Where PyTorch's allocator ends after all events of a trial: what it reserves, and what lies in holes."""
     limit_bytes = int(request.extra["limit_bytes"])
     need = _need(_planned(prepared, request, place, accumulation), request)
     cap = request.batches[0]

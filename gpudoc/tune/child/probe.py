@@ -62,7 +62,7 @@ class Prepared:
 
     @property
     def left_bytes(self) -> int:
-        """Stacks of threads that did not come along into a fork, and that training has beside those of its steps.
+        """Stacks of threads that a fork does not keep, and that training has in addition to those of its steps.
 
         NumPy's OpenBLAS starts one for each CPU but the first when it is imported, and ends them before every fork.
         """
@@ -157,7 +157,7 @@ class Probe:
             self._settle(batch, num_steps, enough)
 
     def _measure(self, batch: int, num_steps: int, *, whole: bool = False) -> Point:
-        """Steps on the worst samples; the point is told at once, so that a later crash does not lose it.
+        """Steps on the worst samples; the point is reported at once, so that a later crash does not lose it.
 
         With `whole`, the other batches of a training follow the first step, since what they allocate may stay. They are
         left out where the process can do that later and has much room: such a batch is not the largest.

@@ -185,7 +185,7 @@ class Outside:
 
 
 def put_outside(sample: object) -> object:
-    """The sample with an `Outside` for each large tensor of its own."""
+    """The sample with an `Outside` in place of each large tensor that it owns."""
     return _mapped(sample, _moved)
 
 
@@ -213,7 +213,7 @@ def _moved(part: object) -> object:
 
 
 def _is_movable(tensor: torch.Tensor) -> bool:
-    """A large plain tensor with memory of its own: what a data set keeps in memory takes none when it is read."""
+    """A large plain tensor that owns its memory: reading what a data set keeps in memory takes none."""
     plain = type(tensor) is torch.Tensor and tensor.layout is torch.strided and tensor.device.type == "cpu"
     if not plain or tensor.requires_grad or tensor.is_quantized or tensor.nbytes < _LIGHT_BYTES:
         return False

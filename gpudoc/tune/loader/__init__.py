@@ -1,1 +1,1 @@
-"""The DataLoader settings that keep a step fed: asked, measured in a process of their own, and explained."""
+"""The DataLoader settings that keep a step fed: asked, measured in a separate process, and explained."""

@@ -228,7 +228,7 @@ class LoaderBench:
 
 
 def private_bytes() -> int:
-    """Host memory of this process that no other shares (`grep Private /proc/self/smaps_rollup`); 0 when not told."""
+    """Host memory of this process that no other shares (`grep Private /proc/self/smaps_rollup`); 0 if unknown."""
     try:
         rows = Path("/proc/self/smaps_rollup").read_text("ascii").splitlines()
     except OSError:

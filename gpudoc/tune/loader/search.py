@@ -93,7 +93,7 @@ class LoaderChoice:
 class Search:
     """The trials of one search; each setting is measured in stretches, interleaved with the others'.
 
-    `overhead_s` is what a stretch takes beside its steps, where each starts a process anew; there `rounds` are fewer.
+    `overhead_s` is what a stretch takes besides its steps if each starts a new process; there `rounds` are fewer.
     Once a setting has hung, none with as many workers is tried.
     """
 
@@ -171,7 +171,7 @@ class Search:
     def _may_run(self, setting: LoaderSetting) -> bool:
         """Whether a stretch of the setting should end in time; the first runs anyway, and the second if it is short.
 
-        Starting the process may have cost most of a small budget, and one setting alone is no comparison.
+        Starting the process may have cost most of a small budget, and one setting alone is not a comparison.
         """
         trial, done = self.trials[setting], self.measured
         if not done:

@@ -1,4 +1,4 @@
-"""What a search gained: the chosen settings beside the default, both fed with real data, with the doubt; pure."""
+"""What a search gained: the chosen settings against the default, both fed with real data, with the doubt; pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a variant trains as the reference does: the losses of its first steps beside the reference's; pure."""
+"""Whether a variant trains as the reference does: the losses of its first steps against the reference's; pure."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Reference:
 
     @property
     def chance(self) -> float:
-        """How far random numbers alone may carry the losses; infinite where that cannot be told."""
+        """How far random numbers alone may carry the losses; infinite if that is not known."""
         if self.again is None:
             return 0.0
         apart = _difference(self.again, self.losses)
         return math.inf if apart is None else _CHANCE * apart
 
     def compare(self, losses: Sequence[float], tolerance: float) -> Losses | None:
-        """The losses beside the reference's; None where the reference has too few to compare with."""
+        """The losses against the reference's; None if the reference has too few to compare with."""
         steps = min(len(losses), len(self.losses))
         if len(self.losses) < LEAST_STEPS or not math.isfinite(self.chance):
             return None

@@ -160,7 +160,7 @@ def is_still(series: Sequence[int], count: int, room_bytes: int = 0) -> bool:
     """Whether memory at rest stayed as it was over the first `count` steps, from its size after each step.
 
     A heap that moved in them may move again: one that was still from step 5 to 12 grew by 3 MiB at step 13. So it must
-    have room beside what the trial holds, as the peak leaves some below the limit.
+    have room in addition to what the trial holds, as the peak leaves some below the limit.
     """
     if len(series) != count or not count:
         return False

@@ -2,7 +2,7 @@
 
 Every rank has the same micro batch at every number of ranks (weak scaling), so that without loss the samples per second
 would grow with the ranks. A point is compared with one rank alone that has as many threads: on a GPU the first point,
-on a CPU, whose threads the ranks share, a run of its own.
+on a CPU, whose threads the ranks share, a separate run.
 """
 
 from __future__ import annotations
@@ -271,8 +271,8 @@ def _why(point: ScalingPoint, cause: Cause | None) -> str:
         case "contention":
             return f"the ranks lose {of_step} to each other before anything is exchanged: CPUs, memory or power"
         case "batch_too_small":
-            work = f"{format_seconds(point.compute_s or 0.0)} of work on samples"
-            return f"exchanging gradients takes {of_step}, beside {work}{_with_accumulation(point)}"
+            work = format_seconds(point.compute_s or 0.0)
+            return f"exchanging gradients takes {of_step}; the samples take {work}{_with_accumulation(point)}"
 
 
 def _with_accumulation(point: ScalingPoint) -> str:

@@ -96,7 +96,7 @@ def speedup(defaults: Sequence[Trial], chosen: Sequence[Trial]) -> float | None:
 
 
 def explain_variant(variant: Variant, tried: Sequence[VariantTrial], reasons: Mapping[str, str]) -> list[str]:
-    """One sentence for each lever that was tried, and for each field with a reason of its own."""
+    """One sentence for each lever that was tried, and for each field that has its own reason."""
     touched = {name for row in tried for name in row.changes} | set(reasons)
     untried = [name for name in ("precision", "allocator") if name not in touched]
     return [

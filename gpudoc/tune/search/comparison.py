@@ -1,4 +1,4 @@
-"""The found settings beside the default, in turns, and whether they stand."""
+"""The found settings against the default, in turns, and whether they are faster."""
 
 from __future__ import annotations
 

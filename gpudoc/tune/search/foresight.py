@@ -91,7 +91,7 @@ def foresee(session: WorkloadSession, *, cap: int, capability: tuple[int, int] |
 
 
 def _told(trial: Trial, kind: str) -> dict[str, float]:
-    """What the plan answered; what went on beside the trial is measured too."""
+    """What the plan answered; what other processes did during the trial is measured too."""
     return {name.removeprefix(kind): at for name, at in trial.measured.items() if name.startswith(kind)}
 
 

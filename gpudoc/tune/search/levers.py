@@ -1,4 +1,4 @@
-"""The levers tried one after the other, each on top of the best so far: kept when faster, and when it trains alike."""
+"""The levers tried one after the other, each on top of the best so far: kept if it is faster and trains as well."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class _Climb:
     def take(self, lever: Lever) -> Trial | None:
         """The lever's trial, None without time for it; kept when it wins.
 
-        One that loses while its threads spin beside others is tried once more with threads that sleep.
+        One that loses while its threads spin next to other processes is tried once more with threads that sleep.
         """
         trial = self._try(lever)
         if trial is None or not self._spins(trial):
@@ -150,7 +150,7 @@ def _can_afford(session: WorkloadSession, plan: SearchPlan, found: Findings, lev
 
 
 def _check(reference: Reference | None, trial: Trial, tolerance: float) -> _Check:
-    """The losses of the trial's first steps beside the reference's."""
+    """The losses of the trial's first steps against the reference's."""
     if reference is None:
         return _Check(True, None, "its losses have nothing to be compared with")
     losses = reference.compare(trial.losses, tolerance)

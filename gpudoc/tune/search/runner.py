@@ -42,7 +42,7 @@ class Runner(Protocol):
 
     @property
     def samples_per_s(self) -> float | None:
-        """Samples per second of one rank in the last trial that told; None before any did."""
+        """Samples per second of one rank in the last trial that measured it; None before any did."""
 
     @property
     def overhead_s(self) -> float:

@@ -23,7 +23,7 @@ _IN_WORDS = {
     "default": "your default",
     "variant": "other settings",
     "plan": "planning memory",
-    "alike": "are all steps alike",
+    "alike": "do all steps need the same",
     "calibrate": "memory, growing batches",
     "fit": "does it fit",
     "steady": "a longer run",

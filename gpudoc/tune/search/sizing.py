@@ -258,7 +258,7 @@ def _predict(session: WorkloadSession, plan: SearchPlan, variant: Variant) -> in
 
 
 def _time_recomputed(session: WorkloadSession, plan: SearchPlan, variant: Variant, above: int) -> tuple[Point, ...]:
-    """Speed at the batch that fits with activations computed again; nothing when that is no larger, or no time."""
+    """Speed at the batch that fits with activations computed again; nothing if not larger, or no time is left."""
     limit = session.runner.limit_bytes
     predicted = _predict(session, plan, variant)
     assert limit is not None

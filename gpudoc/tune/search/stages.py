@@ -113,7 +113,7 @@ def _waits_for_data(session: WorkloadSession, plan: SearchPlan, found: Findings)
 
 
 def _needed_s(session: WorkloadSession, plan: SearchPlan) -> float:
-    """About how long the whole search should take here, by what the default took beside its steps."""
+    """About how long the whole search should take here, by what the default took besides its steps."""
     levers = sum(lever.is_worth_a_trial(plan.abilities, plan.goal, plan.base) for lever in LEVERS)
     trials = 1 + _CLOSING_TRIALS
     trials += levers + 1 if "speed" in plan.parts else 0
@@ -230,7 +230,7 @@ def _run_steady(session: WorkloadSession, found: Findings) -> None:
 
 
 def _compare_with_default(session: WorkloadSession, plan: SearchPlan, found: Findings) -> None:
-    """The choice beside the default, both fed by real loaders, interleaved; the faster one stands."""
+    """The choice against the default, both fed by real loaders, interleaved; the faster one is kept."""
     if found.choice is None or plan.is_for_size_alone:
         return
     batch, feed = found.choice.batch, found.feed or Loader()

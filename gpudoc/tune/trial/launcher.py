@@ -287,7 +287,7 @@ def _of_the_fullest(known: Inspection | None, found: Inspection) -> Inspection:
 class Launcher:
     """Starts trials in new processes, forked where that is safe; closing it ends everything it started.
 
-    The fork servers of the variants that are `expected` import beside each other when the first trial is asked for; the
+    The fork servers of the variants that are `expected` import at the same time when the first trial is asked for; the
     first of them looks at workload and device.
     """
 

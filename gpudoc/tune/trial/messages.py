@@ -95,7 +95,7 @@ class Variant(Levers):
 
     @property
     def environment(self) -> tuple[Allocator, WaitPolicy]:
-        """The levers that act only from the start of a process: their trials have a fork server of their own."""
+        """The levers that act only from the start of a process: their trials have a separate fork server."""
         return self.allocator, self.wait_policy
 
 

@@ -1,4 +1,4 @@
-"""Something to be done as soon as a module has been imported, whoever imports it; nothing is imported for it."""
+"""Call a function as soon as a module has been imported by anybody; nothing is imported for it."""
 
 from __future__ import annotations
 

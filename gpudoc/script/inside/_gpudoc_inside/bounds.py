@@ -173,7 +173,7 @@ def _why_workers_end(said: dict[str, Any]) -> str | None:
         if where is not None:
             return f"{where} stores into the data set while it is read, and workers that live on would carry that on"
         if "set_epoch" in code.methods(type(held)):
-            return "the data set is told the epoch (set_epoch), which workers that live on do not hear"
+            return "the data set receives the epoch through set_epoch, which does not reach workers that stay alive"
     return None
 
 

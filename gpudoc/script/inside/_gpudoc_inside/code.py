@@ -28,7 +28,7 @@ def mentions(thing: Any, names: set[str]) -> bool:
 
 
 def parts(thing: Any) -> Iterator[Any]:
-    """An object with code of its own, and those that it holds: transforms in a data set, a data set in another."""
+    """An object whose code is the user's, and those that it holds: transforms in a data set, a data set in another."""
     seen: set[int] = set()
     waiting = [(thing, 0)]
     while waiting and len(seen) < _MAX_OBJECTS:

@@ -1,4 +1,4 @@
-"""Signs of life: where this process stands, in a few words of memory that whoever watches a run can read.
+"""Signs of life: where this process stands, in a few words of memory that gpudoc reads from outside.
 
 The words are those of gpudoc's train/ranks/pulse.py, which cannot be imported here.
 """
@@ -48,14 +48,14 @@ class RankPulse:
         self._now(_OWN_CODE)
 
     def steps(self, count: int) -> None:
-        """So many optimizer steps are made."""
+        """This many optimizer steps are made."""
         words = self._words or self._opened()
         if words is not None:
             words[_STEP] = count
             words[_BEATS] += 1
 
     def ends(self) -> None:
-        """The process ends in its own way, or nothing more will be told of it."""
+        """The process ends by itself, or nothing more will be reported of it."""
         self._is_over = True
         if self._words is not None:
             self._words[_DOING] = _ENDED

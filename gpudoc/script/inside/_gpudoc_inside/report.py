@@ -1,4 +1,4 @@
-"""What is told: one file for each process that trains, one JSON object per line; and stepping aside after a fault."""
+"""The report: one file for each process that trains, one JSON object per line; and stepping aside after a fault."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class HookReport:
 
     @property
     def started(self) -> bool:
-        """Whether this process has told anything yet."""
+        """Whether this process has reported anything yet."""
         return self._started
 
     @property
@@ -84,7 +84,7 @@ class HookReport:
             self.step_aside(what, problem)
 
     def step_aside(self, what: str, problem: BaseException) -> None:
-        """Take back what was touched and say why; nothing is told after it."""
+        """Take back what was touched and say why; nothing is reported after it."""
         if self.off:
             return
         self.off = True

@@ -20,7 +20,7 @@ _MAX_WITHOUT = 4
 
 
 class _Piece:
-    """Steps in a row that are told once the GPU is done with them: one of them, or in a run those of some seconds."""
+    """Steps in a row, reported once the GPU is done with them: one step, or in a run those of some seconds."""
 
     __slots__ = ("count", "digests", "evaluated", "mark", "samples", "seconds", "wait_s", "waits")
 
