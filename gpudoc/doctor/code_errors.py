@@ -1,4 +1,4 @@
-"""Errors of a program's own code beside what is found of its machine: which of them explains the other."""
+"""Errors of a program's own code and what is found of its machine: which of them explains the other."""
 
 from __future__ import annotations
 

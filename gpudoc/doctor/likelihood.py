@@ -40,13 +40,13 @@ _ABOUT = {
 def likely_causes(reading: Reading, *, is_proved: bool = False) -> list[Likelihood]:
     """What the words and the facts of a text make likely, the likeliest first; empty for one of too few words.
 
-    Beside a proven finding what people state is not searched for: it would only say the same again.
+    Next to a proven finding, what people state is not searched for: it would only say the same again.
     """
     return weigh(reading.text.flat, named_facts(reading) if is_proved else facts_of(reading))
 
 
 def facts_of(reading: Reading) -> frozenset[str]:
-    """What is learned from beside words: the facts that were read, and those that are stated in whatever words."""
+    """What is learned from besides words: the facts that were read, and those that are stated in whatever words."""
     return named_facts(reading).union(f"{_STATED}{name}" for name in stated(reading.text))
 
 
@@ -71,7 +71,7 @@ def calibrated(found: Sequence[Finding], likely: Sequence[Likelihood]) -> list[F
 
 
 def trouble(likely: Sequence[Likelihood]) -> bool:
-    """Whether words and a fact beside them tell of trouble that no list of complaints knows, and hardly of health."""
+    """Whether words and a fact together describe trouble that no list of complaints knows, and hardly of health."""
     if not likely or likely[0].sure < _SURE_OF_TROUBLE or not any(map(_is_telling_fact, likely[0].facts)):
         return False
     return sum(one.share for one in likely if one.cause in (HEALTHY, OTHER)) <= _LEAST_HEALTHY

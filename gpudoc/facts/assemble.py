@@ -116,7 +116,7 @@ def _name_gpu_gaps(document: Mapping[str, object], reason: str) -> None:
 
 
 def _silence(child: Child | None, unasked: str = "") -> str:
-    """Why this child did not tell something; '' where it told all that it was asked."""
+    """Why this child did not answer something; '' if it answered all that it was asked."""
     return child.failure if child is not None else unasked or "not asked"
 
 

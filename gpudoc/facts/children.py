@@ -243,7 +243,7 @@ class _Selector:
             self._selector.register(child.reader, selectors.EVENT_READ, child)
 
     def read(self, seconds: float) -> None:
-        """Give each child what arrived; return when something did, or after so many seconds."""
+        """Give each child what arrived; return when something did, or after this many seconds."""
         for key, _ in self._selector.select(seconds):
             with contextlib.suppress(BlockingIOError):
                 key.data.take(os.read(key.fd, _PIECE))

@@ -124,7 +124,7 @@ class Findings:
 
     @property
     def failed_with_data(self) -> str:
-        """In one line how the choice failed beside the default; '' where it ran."""
+        """In one line how the choice failed next to the default; '' if it ran."""
         failed = next((trial for trial in self.joints if not trial.fits), None)
         if failed is None:
             return ""
