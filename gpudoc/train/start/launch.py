@@ -14,6 +14,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,9 +28,10 @@ from gpudoc.process.arguments import own_module, own_python
 from gpudoc.process.ending import end_family, how_it_ended
 from gpudoc.process.imports import uncollected
 from gpudoc.process.lifetime import die_with_parent
-from gpudoc.process.seal import KEY, seal_here
+from gpudoc.process.seal import KEY
 from gpudoc.temporary import TemporaryFolder
 from gpudoc.train.ranks.pulse import FOLDER, MEETING
+from gpudoc.train.start.run_key import run_key
 from gpudoc.train.watch.watching import speak
 
 if TYPE_CHECKING:
@@ -42,10 +44,9 @@ SHUTDOWN_SECONDS = 120
 # when one rank has ended with an error the others soon hear of it, or hang in NCCL
 FOLLOW_SECONDS = 60
 _LOOK_SECONDS = 1.0
-_NO_KEY = (
-    f"the nodes meet without a key ({KEY}), so anyone who reaches that port can run code as this user; "
-    "gpudoc train --slurm FILE writes a job file that makes one"
-)
+_RENDEZVOUS = "rendezvous"
+# a file system in memory, which knows locks
+_MEMORY = Path("/dev/shm")
 _AGENT = "from gpudoc.train.start.launch import agent; sys.exit(agent(sys.argv[1:]))"
 _PASSED_ON = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 
@@ -53,13 +54,12 @@ _PASSED_ON = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nodes:
     """The machines of one run: how many, where they meet (a port, or a file where there is one machine), and a name
-    that no other run has. `is_signed`: what they say there carries proof that it is theirs.
+    that no other run has.
     """
 
     count: int = 1
     endpoint: str = "localhost:0"
     run_id: str = ""
-    is_signed: bool = True
 
     @property
     def is_file(self) -> bool:
@@ -99,22 +99,40 @@ def nodes_here(environment: Mapping[str, str] | None = None) -> Nodes:
             hint="gpudoc train --slurm FILE writes an sbatch file that sets them",
         )
     run_id = f"{variables.get('SLURM_JOB_ID', '0')}.{variables.get('SLURM_RESTART_COUNT', '0')}"
-    is_signed = seal_here(variables) is not None
-    return Nodes(count=int(count), endpoint=f"{host}:{port}", run_id=run_id, is_signed=is_signed)
+    return Nodes(count=int(count), endpoint=f"{host}:{port}", run_id=run_id)
 
 
-def _meeting_in(folder: Path, nodes: Nodes) -> Nodes:
-    """Ranks of one machine meet in files of this private folder; at a port where its file system knows no locks."""
-    if nodes.count > 1:
-        return nodes
+@contextlib.contextmanager
+def _meeting_place(folder: Path) -> Iterator[Path]:
+    """Where the ranks of one machine meet in files: this private folder, or one in memory where it knows no locks.
+
+    GpudocError where there is neither: at a port, every user of the machine could come between them.
+    """
+    if _knows_locks(folder):
+        yield folder
+        return
+    with contextlib.ExitStack() as stack:
+        try:
+            place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gpudoc-launch-", dir=_MEMORY)))
+        except OSError:
+            place = folder
+        if not _knows_locks(place):
+            raise GpudocError(
+                f"the file system of {folder.parent} knows no locks, which ranks need to meet",
+                hint="name a folder on a local disk: TMPDIR=/another/folder gpudoc train ...",
+            )
+        yield place
+
+
+def _knows_locks(folder: Path) -> bool:
     import fcntl
 
     try:
-        with (folder / "rendezvous").open("wb") as file:
+        with (folder / _RENDEZVOUS).open("wb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
     except OSError:
-        return nodes
-    return replace(nodes, endpoint=str(folder / "rendezvous"))
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +162,9 @@ def launch(
     from gpudoc.train.watch.recorder import switched_on
     from gpudoc.train.watch.watching import ended, watch_ranks
 
-    with TemporaryFolder("launch") as folder:
+    nodes = nodes or Nodes()
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(TemporaryFolder("launch"))
         environment = {EXIT_FILE: f"{folder}/exit", **os.environ, FOLDER: str(folder)}
         on_hang = on_hang or OnHang()
         if on_hang.asks_nccl:
@@ -154,16 +174,15 @@ def launch(
         environment.setdefault("OMP_NUM_THREADS", str(max(1, int(cpus / ranks))))
         environment.setdefault("LOGLEVEL", "ERROR")
         place = Path(environment[EXIT_FILE])
+        environment.pop(MEETING, None)
+        if nodes.count == 1:
+            meeting = stack.enter_context(_meeting_place(folder))
+            nodes = replace(nodes, endpoint=f"{meeting}/{_RENDEZVOUS}")
+            environment[MEETING], environment[KEY] = f"{meeting}/meeting", secrets.token_hex(32)
+        else:
+            environment[KEY] = stack.enter_context(run_key(os.environ, Path.cwd()))
         python, *program = own_module("gpudoc")
         # what a rank prints is to be read at once
-        nodes = _meeting_in(folder, nodes or Nodes())
-        environment.pop(MEETING, None)
-        if nodes.is_file:
-            environment[MEETING] = f"{folder}/meeting"
-        if nodes.count == 1:
-            environment[KEY] = secrets.token_hex(32)
-        elif not nodes.is_signed:
-            speak(_NO_KEY)
         options = [*torchrun_options(ranks, nodes), "--no-python", python, "-u", *program]
         process = subprocess.Popen(
             [*own_python(_AGENT), str(os.getpid()), *options, "train", *arguments],
@@ -183,7 +202,7 @@ def launch(
 def torchrun_options(ranks: int, nodes: Nodes) -> list[str]:
     """What torchrun is started with; the agent adds `options_of_this_torch`."""
     options = [f"--nproc-per-node={ranks}", f"--max-restarts={MAX_RESTARTS}", f"--nnodes={nodes.count}"]
-    options += [f"--rdzv-backend={'gpudoc' if nodes.is_signed else 'c10d'}", f"--rdzv-endpoint={nodes.endpoint}"]
+    options += ["--rdzv-backend=gpudoc", f"--rdzv-endpoint={nodes.endpoint}"]
     if nodes.run_id:
         options.append(f"--rdzv-id={nodes.run_id}")
     if nodes.is_file:

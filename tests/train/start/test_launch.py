@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import signal
 import subprocess
@@ -66,7 +67,7 @@ def test_one_node_is_assumed_unless_slurm_says_more():
     assert nodes_here({"SLURM_STEP_NUM_NODES": "1", "SLURM_JOB_ID": "7"}) == Nodes()
     several = {"SLURM_STEP_NUM_NODES": "2", "SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "1"}
     found = nodes_here({**several, "MASTER_ADDR": "n1", "MASTER_PORT": "20007"})
-    assert found == Nodes(count=2, endpoint="n1:20007", run_id="7.1", is_signed=False)
+    assert found == Nodes(count=2, endpoint="n1:20007", run_id="7.1")
     with pytest.raises(GpudocError, match="MASTER_ADDR"):
         nodes_here(several)
 
@@ -311,14 +312,33 @@ def test_ranks_that_train_listen_on_loopback_alone(tmp_path):
         process.communicate(timeout=120)
 
 
-def test_ranks_meet_at_a_port_where_the_folder_knows_no_locks(tmp_path, monkeypatch):
-    assert launch._meeting_in(tmp_path, Nodes()).endpoint == str(tmp_path / "rendezvous")
+def without_locks(monkeypatch, *places):
+    """Files below these folders know no locks."""
+    take = fcntl.flock
 
-    def refuse(*_):
-        raise OSError(errno.ENOLCK, "No locks available")
+    def refuse(file, how):
+        if any(str(getattr(file, "name", file)).startswith(str(place)) for place in places):
+            raise OSError(errno.ENOLCK, "No locks available")
+        return take(file, how)
 
     monkeypatch.setattr("fcntl.flock", refuse)
-    assert launch._meeting_in(tmp_path, Nodes()) == Nodes()
+
+
+def test_where_the_folder_knows_no_locks_ranks_meet_in_memory_and_not_at_a_port(tmp_path, monkeypatch):
+    with launch._meeting_place(tmp_path) as place:
+        assert place == tmp_path
+    without_locks(monkeypatch, tmp_path)
+    monkeypatch.setattr(launch, "_MEMORY", tmp_path / "memory")
+    (tmp_path / "memory").mkdir()
+    with pytest.raises(GpudocError, match="knows no locks") as refused, launch._meeting_place(tmp_path / "tmp"):
+        pass
+    assert "TMPDIR=" in refused.value.hint
+    assert list((tmp_path / "memory").iterdir()) == []
+    monkeypatch.setattr(launch, "_MEMORY", Path("/dev/shm"))
+    with launch._meeting_place(tmp_path) as place:
+        assert place.parent == Path("/dev/shm")
+        assert place.stat().st_mode & 0o077 == 0
+    assert not place.exists()
 
 
 def test_no_rank_outlives_a_killed_launcher(world):

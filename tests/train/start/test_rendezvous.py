@@ -13,7 +13,7 @@ import pytest
 
 from gpudoc.process.arguments import own_python
 from gpudoc.process.seal import KEY
-from gpudoc.train.start.launch import Nodes, nodes_here, torchrun_options
+from gpudoc.train.start.launch import Nodes, torchrun_options
 
 AGENT = "from gpudoc.train.start.launch import agent; sys.exit(agent(sys.argv[1:]))"
 RUN_ID = "7.0"
@@ -39,9 +39,14 @@ def store():
 
 
 def agent(port: int, *command: str, key: str = RUN_KEY) -> subprocess.Popen[str]:
-    nodes = Nodes(count=2, endpoint=f"127.0.0.1:{port}", run_id=RUN_ID, is_signed=bool(key))
+    """The agent of a node; one without a key meets as torchrun by itself does."""
+    nodes = Nodes(count=2, endpoint=f"127.0.0.1:{port}", run_id=RUN_ID)
     environment = {**os.environ, KEY: key, "LOGLEVEL": "ERROR", "OMP_NUM_THREADS": "1"}
-    options = ["--local-addr=127.0.0.1", "--max-restarts=0", *torchrun_options(1, nodes), "--no-python"]
+    own = torchrun_options(1, nodes) if key else [
+        "--nproc-per-node=1", "--nnodes=2", "--rdzv-backend=c10d",
+        f"--rdzv-endpoint={nodes.endpoint}", f"--rdzv-id={RUN_ID}",
+    ]  # fmt: skip
+    options = ["--local-addr=127.0.0.1", "--max-restarts=0", *own, "--no-python"]
     return subprocess.Popen(
         [*own_python(AGENT), str(os.getpid()), *options, *command],
         env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -73,9 +78,3 @@ def test_without_a_key_it_is_which_is_why_there_is_one(store, tmp_path):
     process = agent(store.port, "true", key="")
     process.communicate(timeout=240)
     assert (tmp_path / "was_run").exists()
-
-
-def test_nodes_of_a_job_sign_what_they_say_where_the_job_made_a_key():
-    job = {"SLURM_STEP_NUM_NODES": "2", "SLURM_JOB_ID": "7", "MASTER_ADDR": "n1", "MASTER_PORT": "20007"}
-    assert not nodes_here(job).is_signed
-    assert nodes_here({**job, KEY: RUN_KEY}).is_signed
