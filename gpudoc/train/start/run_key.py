@@ -81,9 +81,11 @@ def _read(path: Path) -> str | None:
         return None
     except OSError as problem:
         raise GpudocError(f"{escape_line(path)} cannot be read: {problem.strerror}", hint=_HINT) from None
-    with os.fdopen(handle, "rb") as stream:
+    try:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
             raise GpudocError(f"{escape_line(path)} is not a file of this user alone", hint=_HINT)
-        key = stream.read(_MOST_BYTES).decode("ascii", "replace")
+        key = os.read(handle, _MOST_BYTES).decode("ascii", "replace")
+    finally:
+        os.close(handle)
     return key.strip() if _WHOLE.fullmatch(key) else None
