@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import venv
@@ -76,4 +77,26 @@ def test_presets_from_a_checkout(tmp_path):
     environment = {**clean_environment(), "PYTHONPATH": str(ROOT)}
     folder, *stems = run(sys.executable, "-c", LIST_PRESETS, cwd=tmp_path, env=environment).split()
     assert pathlib.Path(folder) == ROOT / "profiles"
+    assert set(stems) == EXPECTED
+
+
+@pytest.mark.slow
+def test_the_distributions_name_is_one_line_and_the_command_stays(tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    for name in ("gpudoc", "profiles"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("README.md", "LICENSE", "CHANGELOG.md"):
+        shutil.copy(ROOT / name, source / name)
+    text = (ROOT / "pyproject.toml").read_text("utf-8")
+    assert text.count('\nname = "gpudoc"\n') == 1
+    (source / "pyproject.toml").write_text(text.replace('\nname = "gpudoc"\n', '\nname = "another-name"\n'), "utf-8")
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path / "dist", source)
+    (built,) = (tmp_path / "dist").glob("another_name-*.whl")
+    python = environment_with(tmp_path, built)
+    gpudoc = [tmp_path / "env" / "bin" / "gpudoc"]
+    assert run(*gpudoc, "--version", cwd=tmp_path, env=clean_environment()).startswith("gpudoc ")
+    assert "means:" in run(*gpudoc, "doctor", "--explain", "driver_too_old", cwd=tmp_path, env=clean_environment())
+    folder, *stems = run(python, "-c", LIST_PRESETS, cwd=tmp_path, env=clean_environment()).split()
+    assert folder.startswith(str(tmp_path))
     assert set(stems) == EXPECTED

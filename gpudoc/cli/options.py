@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import faulthandler
 import functools
 import inspect
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -32,8 +34,6 @@ def require_training(command: str) -> None:
     missing = [name for name in _FOR_TRAINING if find_spec(name) is None]
     if not missing:
         return
-    import sys
-
     from gpudoc.doctor.model import Evidence
     from gpudoc.doctor.remedies import advise
     from gpudoc.doctor.setting import describe
@@ -65,7 +65,14 @@ def import_torch(needed: bool, quiet: bool) -> None:
     # of several ranks that share a terminal the first one speaks
     with Live(plain=quiet or os.environ.get("RANK", "0") != "0") as progress, uncollected():
         progress.advance(0.0, 0.0, "importing PyTorch")
+        # a torch that kills this process says where, instead of nothing
+        place = None if faulthandler.is_enabled() else sys.__stderr__
+        if place is not None:
+            faulthandler.enable(place)
         import torch  # noqa: F401
+
+        if place is not None:
+            faulthandler.disable()
 
 
 @dataclass(frozen=True, slots=True)

@@ -201,6 +201,28 @@ def test_nothing_is_left_running_when_the_client_goes_in_the_middle(tmp_path, ho
 
 
 @pytest.mark.slow
+def test_a_client_that_goes_in_the_middle_of_a_watch_leaves_the_job_and_no_sampler(tmp_path):
+    (tmp_path / "sleeper.py").write_text(SLEEPER)
+    job = subprocess.Popen([sys.executable, str(tmp_path / "sleeper.py")])
+    try:
+        raw = Raw()
+        raw.begin()
+        asked = {"name": "watch_process", "arguments": {"pid": job.pid, "seconds": 600}, "_meta": {"progressToken": 1}}
+        raw.say({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": asked})
+        # the watch is under way
+        next(line for line in raw.process.stdout if b"notifications/progress" in line)
+        below = psutil.Process(raw.process.pid).children(recursive=True)
+        assert below
+        raw.process.stdin.close()
+        raw.process.wait(60)
+        assert all(ends(process.pid) for process in below)
+        assert job.poll() is None
+    finally:
+        job.kill()
+        job.wait()
+
+
+@pytest.mark.slow
 def test_rubbish_is_refused_and_the_next_request_is_answered():
     raw = Raw()
     raw.say("this is no JSON", "[]", '{"jsonrpc": "2.0"}', "\x00\x01", "{" * 2000)

@@ -480,6 +480,8 @@ FAULTS: tuple[Scenario, ...] = (
              cause="gpu_kernel_fails"),
     Scenario(name="torch import hangs", build=after(well, lambda m: m.torch(import_delay=600)), deadlines=SHORT,
              cause="torch_not_answering", severity="warning"),
+    Scenario(name="torch import dies", build=after(well, lambda m: m.torch(import_signal=11)),
+             cause="torch_import_crashes"),
     # packages
     Scenario(name="torchvision of another torch", build=after(well, pins, lambda m: m.package(
              "torchvision", "0.21.0+cu124", "torch (==2.6.0)")), cause="torchvision_torch_mismatch"),

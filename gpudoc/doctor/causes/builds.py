@@ -23,7 +23,10 @@ from gpudoc.facts.model import Absent, Fact, Gpu, KernelCheck, Machine
 from gpudoc.facts.topology import NVIDIA
 from gpudoc.knowledge.drivers import cuda_of_driver, driver_floor, driver_runs_cuda
 from gpudoc.knowledge.wheels import fit
+from gpudoc.patterns import Pattern
 
+# SIGKILL and SIGTERM come from others
+_DIED = Pattern(r"^ended by SIG(?:SEGV|ILL|BUS|ABRT|FPE) while asking: import torch$")
 _NO_CODE = ("no kernel image", "not compatible with the current PyTorch", "invalid device function")
 
 
@@ -221,6 +224,13 @@ def find_hung_import(evidence: Evidence) -> Iterator[Finding | Skip]:
         yield Finding(id="torch_not_answering", severity="warning", confidence=0.9, evidence=seen)
 
 
+def find_dying_import(evidence: Evidence) -> Iterator[Finding | Skip]:
+    """torch whose import ends the process by a signal that its own code causes."""
+    failure = evidence.machine.probe_failures.get("torch", "")
+    if _DIED.search(failure):
+        yield Finding(id="torch_import_crashes", confidence=0.95, evidence=(observe("torch", failure, "probe"),))
+
+
 FINDERS: tuple[Finder, ...] = (
     Finder(id="cpu_only_torch", find=find_cpu_only, needs=("torch.accelerator",)),
     Finder(id="wrong_accelerator_build", find=find_wrong_accelerator, needs=("torch.accelerator",)),
@@ -232,4 +242,5 @@ FINDERS: tuple[Finder, ...] = (
     Finder(id="gpu_kernel_fails", find=find_failed_kernel, needs=("torch.kernel_checks",)),
     Finder(id="torch_not_installed", find=find_no_torch),
     Finder(id="torch_not_answering", find=find_hung_import),
+    Finder(id="torch_import_crashes", find=find_dying_import),
 )

@@ -64,6 +64,9 @@ test_torch_that_is_missing_or_slow = finds([
     (builds.find_no_torch, torch(version=Absent("torch is not installed")), "torch_not_installed info"),
     (builds.find_no_torch, torch(version=Absent("not asked")), ""),
     (builds.find_hung_import, replace(machine(), probe_failures={"torch": "no answer within 13 s: import torch"}), "torch_not_answering warning"),
+    (builds.find_dying_import, replace(machine(), probe_failures={"torch": "ended by SIGSEGV while asking: import torch"}), "torch_import_crashes broken"),
+    (builds.find_dying_import, replace(machine(), probe_failures={"torch": "ended by SIGKILL while asking: import torch"}), ""),
+    (builds.find_dying_import, replace(machine(), probe_failures={"torch": "ended by SIGSEGV while asking: a tiny kernel on device 0"}), ""),
 ])  # fmt: skip
 
 
