@@ -107,8 +107,10 @@ def _lock(handle: int, owner: Owner) -> str:
     """Lock the file, or say why there are no locks here; InUseError when somebody else holds it."""
     reason = "this system has no such locks"
     if sys.platform != "win32":
-        import fcntl
-
+        try:
+            import fcntl
+        except ImportError:
+            return reason
         for take in (fcntl.lockf,) if owner == "process" else (fcntl.flock, fcntl.lockf):
             try:
                 take(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

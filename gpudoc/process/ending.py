@@ -119,7 +119,7 @@ def _family(process: subprocess.Popen[Any], known: Mapping[int, psutil.Process])
 
 def _is_led_by(leader: int, pid: int) -> bool:
     if sys.platform != "win32":
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, AttributeError):
             return os.getpgid(pid) == leader or os.getsid(pid) == leader
     return False
 

@@ -37,19 +37,20 @@ def read_process_memory() -> ProcessMemory:
 def limit_memory(limit_bytes: int) -> None:
     """Make this process live under `limit_bytes` of private memory; only the soft limit, so that it can be lifted."""
     if sys.platform != "win32":
-        import resource
+        with contextlib.suppress(ImportError):
+            import resource
 
-        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        most = limit_bytes if hard == resource.RLIM_INFINITY else min(limit_bytes, hard)
-        resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+            _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+            most = limit_bytes if hard == resource.RLIM_INFINITY else min(limit_bytes, hard)
+            resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
 
 
 def lift_limit() -> None:
     """Raise the soft limit back to the hard one, as loader workers do: a fork inherits its parent's usage."""
     if sys.platform != "win32":
-        import resource
+        with contextlib.suppress(ImportError, OSError, ValueError):
+            import resource
 
-        with contextlib.suppress(OSError, ValueError):
             _, hard = resource.getrlimit(resource.RLIMIT_DATA)
             resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
 
@@ -63,8 +64,11 @@ def memory_room(room_bytes: int) -> Iterator[None]:
     if sys.platform == "win32":
         yield
     else:
-        import resource
-
+        try:
+            import resource
+        except ImportError:
+            yield
+            return
         soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
         held = None
         if soft == resource.RLIM_INFINITY and threading.active_count() == 1:
@@ -88,9 +92,9 @@ def room_for_pickle(num_bytes: int) -> contextlib.AbstractContextManager[None]:
 def room_bytes() -> int | None:
     """What this process's limit leaves above the most it held so far; None when it has no limit."""
     if sys.platform != "win32":
-        import resource
+        with contextlib.suppress(ImportError, OSError):
+            import resource
 
-        with contextlib.suppress(OSError):
             soft, _ = resource.getrlimit(resource.RLIMIT_DATA)
             return None if soft == resource.RLIM_INFINITY else soft - read_process_memory().peak_data_bytes
     return None

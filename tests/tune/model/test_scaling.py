@@ -47,7 +47,7 @@ def test_the_losses_and_the_efficiency_add_up_to_the_step():
     [
         (trial(4, resident=0.10, copy=0.01, wait=0.11), "loader", "waiting for data takes 100 ms of a step of 220 ms"),
         (trial(4, resident=0.10, copy=0.01, exchange=0.05, wait=0.01), "communication", "50 ms of a step of 170 ms"),
-        (trial(4, resident=0.10, copy=0.01, exchange=0.30, wait=0.01), "batch_too_small", "beside 80 ms of work"),
+        (trial(4, resident=0.10, copy=0.01, exchange=0.30, wait=0.01), "batch_too_small", "the samples take 80 ms"),
         (trial(4, resident=0.10, copy=0.06, wait=0.01), "transfer", "copies to the device take 50 ms"),
         (trial(4, resident=0.16, copy=0.01, wait=0.01), "contention", "lose 60 ms of a step of 180 ms to each other"),
         (trial(4, resident=0.10, copy=0.01, wait=0.013), None, "little is lost"),
