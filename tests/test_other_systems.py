@@ -45,6 +45,11 @@ def examined(system, folder, *arguments, **named):
     return json.loads(done.stdout)
 
 
+def wrong(report):
+    """What is found, less what is true of the machine that runs the test."""
+    return {finding["id"] for finding in report["findings"]} - {"disk_full", "host_memory_low"}
+
+
 def windows_machine(tmp_path):
     """An RTX 4090 whose driver is in Windows' places: nvml.dll in System32, nvcuda.dll on the path."""
     machine = FakeMachine(tmp_path)
@@ -73,6 +78,7 @@ def test_a_log_is_read(system, tmp_path):
     assert not done.stderr
 
 
+@pytest.mark.slow
 def test_a_log_of_many_megabytes_is_read_whole_on_windows(tmp_path):
     with (tmp_path / "train.log").open("w") as log:
         log.write("step 1 loss 2.0 and more words of a log that is long\n" * 400_000)
@@ -80,6 +86,7 @@ def test_a_log_of_many_megabytes_is_read_whole_on_windows(tmp_path):
     assert examined("win32", tmp_path, "train.log")["findings"][0]["id"] == "gpu_ecc_error"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -107,7 +114,7 @@ def report_of_windows(tmp_path_factory):
 
 
 def test_windows_driver_gpu_and_torch_are_examined(report_of_windows):
-    assert report_of_windows["verdict"] == "healthy", report_of_windows["findings"]
+    assert not wrong(report_of_windows)
     facts = report_of_windows["facts"]
     assert facts["host"]["system"] == "Windows"
     assert facts["host"]["wsl_distributions"] == ["Ubuntu-24.04"]
@@ -132,16 +139,15 @@ def test_what_windows_cannot_be_asked_is_neither_well_nor_wrong(report_of_window
 def test_a_torch_without_cuda_next_to_a_gpu_is_found_on_windows(tmp_path):
     machine = windows_machine(tmp_path)
     machine.torch("2.11.0+cpu", None)
-    finding = on_windows(machine, tmp_path)["findings"][0]
-    assert finding["id"] == "cpu_only_torch"
+    found = {finding["id"]: finding for finding in on_windows(machine, tmp_path)["findings"]}
+    finding = found["cpu_only_torch"]
     assert any("download.pytorch.org/whl/cu1" in step.get("run", "") for step in finding["fix"])
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_without_any_gpu_nothing_is_found_and_the_driver_is_not_called_well(system, tmp_path):
     report = examined(system, tmp_path, "--quick")
-    assert report["verdict"] == "healthy"
-    assert not report["findings"]
+    assert not wrong(report)
     assert not {"driver_missing_or_not_loaded", "no_gpu_on_machine", "gpu_fallen_off_bus"} & set(report["passed"])
 
 
@@ -172,6 +178,7 @@ def test_macos_asks_nothing_of_nvidia_and_tells_of_mps(tmp_path):
     assert "probe_failures" not in report["facts"]
 
 
+@pytest.mark.slow
 def test_a_job_is_not_watched_there_and_that_is_said(tmp_path):
     done = call("win32", tmp_path, "doctor", "--pid", "4711")
     assert done.returncode == 2
@@ -181,6 +188,7 @@ def test_a_job_is_not_watched_there_and_that_is_said(tmp_path):
     assert "watching a job needs the /proc of Linux" in started.stderr
 
 
+@pytest.mark.slow
 def test_the_linux_next_to_windows_is_named_as_the_place_for_the_rest(tmp_path):
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho '{\"end\": true}'\n")
@@ -192,6 +200,7 @@ def test_the_linux_next_to_windows_is_named_as_the_place_for_the_rest(tmp_path):
     assert "wsl --install" in " ".join(call("win32", tmp_path, *asked).stdout.split())
 
 
+@pytest.mark.slow
 def test_bench_is_refused_on_windows_with_the_way_out(tmp_path):
     done = call("win32", tmp_path, "bench", "--quick")
     assert done.returncode == 2

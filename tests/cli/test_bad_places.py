@@ -59,6 +59,7 @@ def test_doctor_finds_a_torch_whose_import_kills_the_process(dying_torch, tmp_pa
     assert "torch_import_crashes" in [finding["id"] for finding in json.loads(done.stdout)["findings"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

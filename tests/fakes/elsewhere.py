@@ -57,9 +57,17 @@ def run(system: str, linuxes: tuple[str, ...], arguments: list[str]) -> None:
     if first == "-c":
         exec(rest[0], {"__name__": "__main__"})
     elif first == "-m":
+        _be_patient()
         runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
     else:
         runpy.run_path(first, run_name="__main__")
+
+
+def _be_patient() -> None:
+    """Give each part of the machine minutes: here it starts in a Python that imports much first, on a busy machine."""
+    from gpudoc.facts.collect import Deadlines, collect
+
+    collect.__kwdefaults__["deadlines"] = Deadlines(torch_s=200.0, driver_s=200.0, files_s=200.0)
 
 
 def _become(system: str, python: str, linuxes: tuple[str, ...]) -> None:
