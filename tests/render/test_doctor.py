@@ -241,7 +241,7 @@ def test_a_machine_with_a_fault_has_a_line_for_each_area_and_the_worst_mark_in_i
     report = diagnose(Evidence(source="machine", machine=machine(gpu(0), gpu(1), lost)))
     lines = render(report).splitlines()
     assert "  ✗ GPU        The GPU no longer answers on the PCIe bus: GPU 2" in lines
-    assert any(line.startswith("  ✓ PyTorch    14 checks passed") for line in lines)
+    assert any(line.startswith("  ✓ PyTorch    15 checks passed") for line in lines)
     assert any(line.startswith("  – driver     2 checks passed, 21 not made: ") for line in lines)
     assert not any(line.startswith("also:") for line in lines)
 

@@ -63,7 +63,7 @@ def test_plain_says_the_marks_as_words():
     screen = shown(lambda: show(LOST, Output(plain=True)))
     assert "\x1b" not in screen.raw
     assert "  broken: GPU        The GPU no longer answers" in screen.text
-    assert "  passed: PyTorch    14 checks passed" in screen.text
+    assert "  passed: PyTorch    15 checks passed" in screen.text
     assert not set("✗✓╭│") & set(screen.text)
 
 
