@@ -111,5 +111,5 @@ def test_a_trial_has_all_of_the_trainer_in_memory_but_what_starts_ranks(tmp_path
     line = [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}\n{TRAINS}"]
     done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    starters = {f"gpudoc.train.start.{name}" for name in ("launch", "place", "slurm")}
+    starters = {f"gpudoc.train.start.{name}" for name in ("launch", "place", "run_key", "slurm")}
     assert set(done.stderr.splitlines()[-1].split()) == starters
