@@ -77,9 +77,10 @@ def test_asked_for_a_policy_it_names_the_cheapest_with_which_the_batch_fits(plan
 
 def test_asked_for_the_most_it_names_the_cheapest_with_which_as_many_fit_as_with_any(planned):
     net = {"depth": 4, "spread": 4096}
-    limit_bytes = read_process_memory().data_bytes + 320 * MIB
 
     def ask(cap, **extra):
+        # what the questions before took stays with this process
+        limit_bytes = read_process_memory().data_bytes + 320 * MIB
         told = planned(limit_bytes, batch=cap, extra={"policy": 1.0, **extra}, net=net)
         assert told[-1] == RankEnd()
         return {fact.name: fact.value for fact in told if isinstance(fact, Fact)}
