@@ -43,7 +43,7 @@ gpu-check:  ## on a machine with a GPU: PyTorch's build for it, then the accepta
 	$(BIN)/python -m benchmarks.gpu_check
 
 slurm-check: $(VENV)/.ready  ## as root on Debian: a real one-node SLURM runs the sbatch file that train writes
-	$(BIN)/python benchmarks/slurm_check.py --install
+	$(BIN)/python campaigns/slurm_check.py --install
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -222,7 +222,7 @@ def main():
         ]
     print("\n".join(text))
     if not chosen.no_record:
-        record = ROOT / "benchmarks" / "records" / f"{datetime.date.today().isoformat()}-bench-cpu.md"
+        record = ROOT / "records" / f"{datetime.date.today().isoformat()}-bench-cpu.md"
         record.write_text(re.sub(r"[ \t]+$", "", "\n".join(text), flags=re.MULTILINE) + "\n", "utf-8")
         print(record.relative_to(ROOT))
 

@@ -230,7 +230,7 @@ def main() -> None:
     text = "\n".join(lines) + "\n"
     print(text)
     if not options.no_record:
-        (ROOT / "benchmarks" / "records" / f"{datetime.date.today()}-doctor-reading.md").write_text(text)
+        (ROOT / "records" / f"{datetime.date.today()}-doctor-reading.md").write_text(text)
 
 
 if __name__ == "__main__":

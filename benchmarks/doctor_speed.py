@@ -2,7 +2,7 @@
 
 Rounds are interleaved, so that a busy machine slows both; ratios are of medians.
 
-    python benchmarks/doctor_speed.py [--rounds 7]     writes benchmarks/records/<date>-doctor-speed.md
+    python benchmarks/doctor_speed.py [--rounds 7]     writes records/<date>-doctor-speed.md
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def main() -> int:
     head_row = ["| command | median s | from, to | share of collect_env |", "|---|---|---|---|"]
     text = "\n".join(["# gpudoc doctor beside collect_env", "", made, "", *head_row, *rows, "", counted, ""])
     print(text)
-    place = ROOT / "benchmarks" / "records" / f"{today}-doctor-speed.md"
+    place = ROOT / "records" / f"{today}-doctor-speed.md"
     place.parent.mkdir(exist_ok=True)
     place.write_text(text, "utf-8")
     return 0

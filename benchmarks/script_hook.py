@@ -115,7 +115,7 @@ def main():
         rows.append("| the start | {:.1f} ms | {:.1f} ms | {:.0f} ms |".format(*start(folder, options.rounds)))
     print(*rows, load(), sep="\n")
     if options.record:
-        path = ROOT / "benchmarks" / "records" / f"{datetime.date.today()}-script-hook.md"
+        path = ROOT / "records" / f"{datetime.date.today()}-script-hook.md"
         path.write_text("\n".join(["python benchmarks/script_hook.py", "", *rows, ""]))
 
 

@@ -13,7 +13,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 def write_record(name: str, figures: dict) -> pathlib.Path:
-    """Write benchmarks/records/<date>-<name>.json; returns its path."""
+    """Write records/<date>-<name>.json; returns its path."""
     import torch
 
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
@@ -30,7 +30,7 @@ def write_record(name: str, figures: dict) -> pathlib.Path:
         "load_1min": round(os.getloadavg()[0], 1),
         **figures,
     }
-    target = ROOT / "benchmarks" / "records" / f"{now:%Y-%m-%d}-{name}.json"
+    target = ROOT / "records" / f"{now:%Y-%m-%d}-{name}.json"
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(json.dumps(record, indent=1) + "\n")
     return target

@@ -2,13 +2,13 @@
 
     python benchmarks/tune_peer.py run [--only mlp,conv] [--limits 448,512] [--checkpointing auto] [--device cuda]
                                        [--tree DIR]
-    python benchmarks/tune_peer.py record       # the table as Markdown, under benchmarks/records/
+    python benchmarks/tune_peer.py record       # the table as Markdown, under records/
 
 Both run whole commands in fresh processes, imports and all, in turns: the same net, optimizer, data, allocator and
 limit. Lightning's finder takes the net as it is, and so does ours while activation checkpointing is `off`; with `auto`
 ours also looks whether it lets more fit. `--device cuda` is one GPU, which may be the stand-in's (tests/standin): with
 STANDIN_MATH=0 its seconds are those of launches and of Python alone. `--tree` is another commit's. Answers are appended
-to benchmarks/records/tune_peer.jsonl. Needs the package lightning.
+to records/tune_peer.jsonl. Needs the package lightning.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from tune_workloads import KINDS, write_workload
 
 TREE = Path(__file__).resolve().parents[1]
-RECORDS = TREE / "benchmarks" / "records"
+RECORDS = TREE / "records"
 ROWS = RECORDS / "tune_peer.jsonl"
 LIMITS = (448, 512)
 MIB = 1 << 20

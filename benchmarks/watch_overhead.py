@@ -11,11 +11,14 @@ result. With --results every pair is kept as it ends, --resume goes on after the
 
 import argparse
 import os
+import pathlib
 import statistics
 import subprocess
 import sys
 
 from in_parts import add_options, open_parts
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "campaigns"))
 from watch_scripts import CATALOGUE, ROOT, Job, typed
 
 CASES = {"a core idle": "healthy_mlp", "all cores busy": "decode_augment"}

@@ -54,7 +54,8 @@ def test_the_wheel_carries_the_presets_and_the_licence(wheel):
     assert {f"gpudoc/_profiles/{stem}.yaml" for stem in EXPECTED} <= names
     assert any(name.endswith("LICENSE") for name in names)
     assert {"gpudoc/workload/builtin/quickstart.yaml", "gpudoc/render/page.css", "gpudoc/render/page.js"} <= names
-    strays = [name for name in names if name.startswith(("tests", "benchmarks", "runs")) or "__pycache__" in name]
+    foreign = ("tests", "benchmarks", "campaigns", "records", "runs")
+    strays = [name for name in names if name.startswith(foreign) or "__pycache__" in name]
     assert not strays
 
 

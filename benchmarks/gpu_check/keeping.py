@@ -13,7 +13,7 @@ from gpudoc.errors import GpudocError
 from gpudoc.facts.redact import Redactor
 from gpudoc.writing import write_whole
 
-RECORDS = Path(__file__).resolve().parents[1] / "records"
+RECORDS = Path(__file__).resolve().parents[2] / "records"
 
 
 class Keeper:

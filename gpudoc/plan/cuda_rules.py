@@ -1,7 +1,7 @@
 """Memory that CUDA kernels take inside one operation, by rule.
 
 The rules follow from PyTorch's sources, and were compared block by block with what its CUDA build (2.9.1) asks its
-allocator for over a card made of memory (benchmarks/plan_standin.py). Left out because it depends on algorithm choices
+allocator for over a card made of memory (campaigns/plan_standin.py). Left out because it depends on algorithm choices
 made at run time: cuDNN's convolution workspaces.
 """
 

@@ -1,7 +1,7 @@
 """A fleet that does not exist: healthy spread, planted faults, and the second measurement of what looked odd.
 
 Each part of each GPU has one factor of its own that all figures of it share in part (`shared`), each figure one more,
-every sample noise. Used by the tests and by benchmarks/fleet_power.py.
+every sample noise. Used by the tests and by campaigns/fleet_power.py.
 """
 
 from __future__ import annotations

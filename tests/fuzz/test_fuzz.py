@@ -9,7 +9,7 @@ from tests.fuzz.entrances import ENTRANCES
 
 
 def test_whatever_is_handed_over_ends_in_an_answer_or_a_sentence_without_control_characters_or_secrets():
-    # time is measured by benchmarks/fuzz.py; here only a hang counts
+    # time is measured by campaigns/fuzz.py; here only a hang counts
     outcome = campaign.run(most=12 * len(ENTRANCES), patience_s=120.0, slow_s=120.0)
     assert set(outcome.cases) | set(outcome.shut) == {entrance.name for entrance in ENTRANCES}
     assert not outcome.broken

@@ -14,7 +14,7 @@ def record(driver="570.1", **changes):
 
 
 def named(number, kept):
-    return ROOT / "benchmarks" / "records" / f"{number}-gpu-x.json", kept
+    return ROOT / "records" / f"{number}-gpu-x.json", kept
 
 
 def test_readme_is_what_the_records_make_of_it():
@@ -29,7 +29,7 @@ def test_the_newest_record_of_each_card_and_driver_is_a_row():
     first, second = rows(kept)
     assert first == (
         "| a real GPU: NVIDIA L4, driver 570.1, PyTorch 2.13.0+cu126 | 1 of 2 steps passed on 2026-12-01; "
-        "did not pass: timing ([record](benchmarks/records/2-gpu-x.json)) |"
+        "did not pass: timing ([record](records/2-gpu-x.json)) |"
     )
     assert "driver 580.2" in second
 

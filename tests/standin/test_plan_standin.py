@@ -1,4 +1,4 @@
-"""benchmarks/plan_standin.py: how it closes in on the truth, what it makes of a row, and one cell for real."""
+"""campaigns/plan_standin.py: how it closes in on the truth, what it makes of a row, and one cell for real."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests.standin.gpus import ROOT
 
-SCRIPT = ROOT / "benchmarks" / "plan_standin.py"
+SCRIPT = ROOT / "campaigns" / "plan_standin.py"
 pytestmark = pytest.mark.standin
 
 

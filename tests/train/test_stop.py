@@ -50,7 +50,7 @@ CASES = {
 @pytest.mark.parametrize(
     ("phase", "number", "code"),
     [
-        # the full grid of phases and signals is benchmarks/train_signals.py
+        # the full grid of phases and signals is campaigns/train_signals.py
         ("step", signal.SIGTERM, 75),
         ("loader_wait", signal.SIGINT, 130),
         pytest.param("loader_wait", signal.SIGUSR1, 75, marks=pytest.mark.slow),

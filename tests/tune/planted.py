@@ -1,4 +1,4 @@
-"""A small workload on disk with a fault planted on request; used by the tests and by benchmarks/tune_faults.py."""
+"""A small workload on disk with a fault planted on request; used by the tests and by campaigns/tune_faults.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sample of benchmarks/tune_faults.py, which plants thirteen faults; test_launch.py meets most of the others."""
+"""A sample of campaigns/tune_faults.py, which plants thirteen faults; test_launch.py meets most of the others."""
 
 import importlib.util
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from tests.namespaces import unshared
 
-PATH = Path(__file__).resolve().parents[2] / "benchmarks" / "tune_faults.py"
+PATH = Path(__file__).resolve().parents[2] / "campaigns" / "tune_faults.py"
 
 
 @pytest.fixture(scope="module")

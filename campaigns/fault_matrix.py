@@ -1,6 +1,6 @@
 """The fault matrix as a table: each machine of tests/fakes/scenarios.py, the cause that must come first, what came.
 
-python benchmarks/fault_matrix.py            prints it and writes benchmarks/records/<date>-fault-matrix.md
+python campaigns/fault_matrix.py            prints it and writes records/<date>-fault-matrix.md
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def main() -> int:
     )
     print(summary)
     today = datetime.date.today().isoformat()
-    made = f"{today}, commit {commit()}, {machine_line()}. Made by `python benchmarks/fault_matrix.py`."
+    made = f"{today}, commit {commit()}, {machine_line()}. Made by `python campaigns/fault_matrix.py`."
     real = "Driver libraries, /proc, /sys, /dev and torch are fakes; workers, deadlines and judgement are real."
     head = ["# Fault matrix", "", made, real, "", summary, "", "## Faults", ""]
     columns = ["| machine | expected first | found first | also | right |", "|---|---|---|---|---|"]
@@ -101,7 +101,7 @@ def main() -> int:
     lines = [*head, *columns, *(line for _, line in faults), "", "## Healthy", "", *well_columns]
     lines += [*(line for _, line in healthy), ""]
     if not options.no_record and not options.only:
-        place = ROOT / "benchmarks" / "records" / f"{today}-fault-matrix.md"
+        place = ROOT / "records" / f"{today}-fault-matrix.md"
         place.parent.mkdir(exist_ok=True)
         place.write_text("\n".join(lines), "utf-8")
     return 0 if (right, well) == (len(faults), len(healthy)) else 1

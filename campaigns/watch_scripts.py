@@ -1,6 +1,6 @@
 """The training scripts with a planted bottleneck and the healthy ones, watched by `gpudoc doctor --pid`.
 
-    python benchmarks/watch_scripts.py [--seconds 20] [--only NAME,...] [--gains] [--record FILE]
+    python campaigns/watch_scripts.py [--seconds 20] [--only NAME,...] [--gains] [--record FILE]
                                        [--results FILE [--resume] [--budget SECONDS]]
 
 For each script: what was planted, the first verdict, the share of time, the estimated gain. With --gains the scripts
@@ -26,7 +26,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SCRIPTS = ROOT / "tests" / "scripts"
-sys.path[:0] = [str(SCRIPTS), str(ROOT)]
+sys.path[:0] = [str(SCRIPTS), str(ROOT), str(ROOT / "benchmarks")]
 from catalogue import SCRIPTS as CATALOGUE  # noqa: E402
 from in_parts import add_options, open_parts  # noqa: E402
 
@@ -288,7 +288,7 @@ HEADING = (
 
 def write_record(place, parts, options):
     title = "# gpudoc doctor on running jobs: planted bottlenecks and healthy scripts"
-    command = f"Command: `python benchmarks/watch_scripts.py {typed()}`; {options.seconds:g} s watched each"
+    command = f"Command: `python campaigns/watch_scripts.py {typed()}`; {options.seconds:g} s watched each"
     if options.gains:
         command += f", pairs of {options.gain_seconds:g} s"
     lines = ["| " + " | ".join(cells(r, parts.rows)) + " |" for r in parts.rows if r["kind"] == "verdict"]

@@ -1,6 +1,6 @@
 """Ranks that are killed, and ranks that run out of memory: does every run come back, and to the same weights?
 
-python benchmarks/train_ranks.py [--kills 8] [--ooms 50] [--record FILE]
+python campaigns/train_ranks.py [--kills 8] [--ooms 50] [--record FILE]
 
 Two gloo ranks under `gpudoc train --gpus 2`. A kill is SIGKILL to a random rank at a random step. A run of OOMs raises
 torch's CPU allocator error on one random rank in nine random forwards; each must halve the micro batch on both. The

@@ -1,6 +1,6 @@
 """Resume over a grid: is an interrupted run the uninterrupted one, bit for bit?
 
-    python benchmarks/train_resume.py [--record]
+    python campaigns/train_resume.py [--record]
 
 Workers {0, 2} x precision {fp32, bf16} x accumulation {1, 3} x interruption {in the middle of an epoch, at its end,
 inside the checkpoint writer}. Each interruption is a kill -9; compared are sha256 of weights, optimizer and random

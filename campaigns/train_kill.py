@@ -1,6 +1,6 @@
 """kill -9 at random moments, at least a quarter of them inside the checkpoint writer: does a run always go on?
 
-    python benchmarks/train_kill.py [--kills 200] [--seed 0] [--record]
+    python campaigns/train_kill.py [--kills 200] [--seed 0] [--record]
 
 One run of a small workload is killed again and again and always started with the same command. Half of the kills come
 at a random time after the first logged step, half as soon as a checkpoint is being written (its folder `.tmp-` is

@@ -1,6 +1,6 @@
 """Whether the largest batch holds on other CPUs: the search, then `gpudoc train` on both sides of its answer.
 
-    python benchmarks/tune_isa.py [--only mlp,conv] [--isa AVX2,SSE4] [--limit 384] [--steps 500]
+    python campaigns/tune_isa.py [--only mlp,conv] [--isa AVX2,SSE4] [--limit 384] [--steps 500]
                                   [--results rows.jsonl [--resume]] [--budget 600] [--record FILE]
 
 A CPU with fewer instructions is played by the switches of PyTorch, oneDNN, MKL and glibc, which change packed weights,
@@ -23,7 +23,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
 from in_parts import add_options, open_parts
 from tune_exactness import search, train
 from tune_workloads import KINDS, write_workload

@@ -1,6 +1,6 @@
 """Predicted against real peaks on this CPU, the line in the batch, and what a plan costs; writes a dated record.
 
-python benchmarks/plan_accuracy.py [--parts accuracy,cost] [--scale 2] [--only gpt2,bert] [--record]
+python campaigns/plan_accuracy.py [--parts accuracy,cost] [--scale 2] [--only gpt2,bert] [--record]
 Real peaks are tensor bytes as the profiler's memory events count them: an instrument that shares no code with the plan.
 """
 
@@ -159,9 +159,9 @@ def machine() -> dict[str, object]:
 
 
 def save(part: str, found: dict[str, object]) -> None:
-    """Write benchmarks/records/<date>-plan-<part>.json."""
+    """Write records/<date>-plan-<part>.json."""
     whole = {"date": date.today().isoformat(), "machine": machine(), **found}
-    path = ROOT / "benchmarks" / "records" / f"{whole['date']}-plan-{part}.json"
+    path = ROOT / "records" / f"{whole['date']}-plan-{part}.json"
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(whole, indent=1) + "\n")
     print(path.relative_to(ROOT))
@@ -172,7 +172,7 @@ def main() -> None:
     parser.add_argument("--parts", default="accuracy,cost")
     parser.add_argument("--scale", type=int, default=2, help="width of the models")
     parser.add_argument("--only", default="", help="models, by name")
-    parser.add_argument("--record", action="store_true", help="write benchmarks/records/<date>-plan-<part>.json")
+    parser.add_argument("--record", action="store_true", help="write records/<date>-plan-<part>.json")
     parser.add_argument("--cost-of", default="", help="used by the cost part for its own processes")
     parser.add_argument("--like", default="cpu")
     options = parser.parse_args()

@@ -1,6 +1,6 @@
 """Whether real scripts run unchanged with the inside in them, and whether their loaders and steps are seen.
 
-    python benchmarks/script_real.py LIST [--python PYTHON] [--only NAME ...] [--seconds 180] [--record]
+    python campaigns/script_real.py LIST [--python PYTHON] [--only NAME ...] [--seconds 180] [--record]
 
 LIST is a YAML file beside the scripts, which are kept nowhere in this project:
 
@@ -143,8 +143,8 @@ def main():
             print("   ", *(alone if alone[0] else watched)[1][-6:], sep="\n    ", file=sys.stderr)
     print(f"\n{good} of {len(chosen)} as expected")
     if options.record:
-        path = ROOT / "benchmarks" / "records" / f"{datetime.date.today()}-script-real.md"
-        head = f"python benchmarks/script_real.py; load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores"
+        path = ROOT / "records" / f"{datetime.date.today()}-script-real.md"
+        head = f"python campaigns/script_real.py; load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores"
         path.write_text("\n".join([head, "", *rows, "", f"{good} of {len(chosen)} as expected", ""]))
 
 

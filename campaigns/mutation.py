@@ -1,6 +1,6 @@
 """Do the tests notice when a function does nothing? Functions drawn by seed lose their body, one at a time.
 
-    python benchmarks/mutation.py [--count 60] [--seed 0] [--minutes 60] [--record]
+    python campaigns/mutation.py [--count 60] [--seed 0] [--minutes 60] [--record]
 
 What is taken out is the whole body ("extreme mutation"): the function returns the emptiest value of its declared type.
 The fast tests of the file's own mirrored test file run first; where they still pass, its slow ones do, then the fast
@@ -239,7 +239,7 @@ def report(commit: str, seed: int, found: list[Found], count: int, num_functions
     lines = [
         f"# Functions without their body, {datetime.date.today()}",
         "",
-        f"`python benchmarks/mutation.py --count {count} --seed {seed}` at commit {commit[:12]}; {drawn}",
+        f"`python campaigns/mutation.py --count {count} --seed {seed}` at commit {commit[:12]}; {drawn}",
         "",
         noticed + unknown,
         "",
@@ -268,7 +268,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=600.0, help="begin no further function after so long")
     parser.add_argument("--only", default="", metavar="FOLDER", help="of those drawn, try only files below this folder")
     parser.add_argument("--commit", default="HEAD", help="what is tried: HEAD, or that of a run that was cut off")
-    parser.add_argument("--record", action="store_true", help="write benchmarks/records/DATE-mutation.md")
+    parser.add_argument("--record", action="store_true", help="write records/DATE-mutation.md")
     chosen = parser.parse_args()
     until = time.monotonic() + 60 * chosen.minutes
     git = lambda *words: subprocess.check_output(["git", "-C", str(ROOT), *words], text=True).strip()  # noqa: E731
@@ -300,7 +300,7 @@ def main() -> None:
     text = report(commit, chosen.seed, found, chosen.count, len(every))
     print(text)
     if chosen.record:
-        (ROOT / "benchmarks" / "records" / f"{datetime.date.today()}-mutation.md").write_text(text, "utf-8")
+        (ROOT / "records" / f"{datetime.date.today()}-mutation.md").write_text(text, "utf-8")
 
 
 if __name__ == "__main__":

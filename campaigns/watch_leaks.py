@@ -1,6 +1,6 @@
 """Whether `gpudoc doctor --pid` tells a leak from warming up and from noise, each planted several times.
 
-    python benchmarks/watch_leaks.py [--times 1] [--only KIND,...] [--seconds 25] [--record FILE]
+    python campaigns/watch_leaks.py [--times 1] [--only KIND,...] [--seconds 25] [--record FILE]
                                      [--results FILE [--resume] [--budget SECONDS]]
 
 Leaks: every step keeps a tensor, large or small. No leaks: a cache that fills for a hundred steps, sizes that vary, a
@@ -22,6 +22,7 @@ import sys
 import time
 from collections.abc import Iterator
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "benchmarks"))
 from in_parts import Parts, add_options, open_parts
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -113,7 +114,7 @@ def write_record(place: pathlib.Path, parts: Parts, asked: argparse.Namespace) -
         counts = [len(rows), *(sum(row["said"] == word for row in rows) for word in words), sum(map(is_wrong, rows))]
         lines.append(f"| {kind} | " + " | ".join(map(str, counts)) + " |")
     title = "# gpudoc doctor --pid: leaks told from warming up and from noise"
-    command = f"Command: `python benchmarks/watch_leaks.py --seconds {asked.seconds:g}`."
+    command = f"Command: `python campaigns/watch_leaks.py --seconds {asked.seconds:g}`."
     text = [title, "", f"{parts.about()}.", command, "", f"{summary(parts.rows)}.", "", *lines]
     place.write_text("\n".join(text) + "\n")
 

@@ -1,6 +1,6 @@
 """How exact tune's largest batch is on PyTorch's own CUDA allocator, and how many launches it takes to find it.
 
-    python benchmarks/tune_standin.py --results rows.jsonl [--resume] [--budget 600] [--only gpt-384:4GiB:bf16,...]
+    python campaigns/tune_standin.py --results rows.jsonl [--resume] [--budget 600] [--only gpt-384:4GiB:bf16,...]
 
 Runs with the Python of a stand-in, as plan_standin.py does, whose nets and cells these are: every byte is allocated by
 PyTorch's CUDA code, no figure is a GPU's. The search is tune's own, begun at its plan's prediction and proved from both
@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import tempfile
 from contextlib import closing
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
 from in_parts import add_options, largest_of, open_parts
 
 # sets up the stand-in's environment, before torch is imported

@@ -1,6 +1,6 @@
 """The plan against what other people measured on real cards: error of each cell, and brackets that hold.
 
-python benchmarks/published.py [--only TEXT] [--record]
+python campaigns/published.py [--only TEXT] [--record]
 Needs timm, torchvision and transformers (pip install --no-deps timm torchvision). Nothing runs on a GPU.
 """
 
@@ -20,7 +20,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.published_nets import Row, recipe_of  # noqa: E402
+from campaigns.published_nets import Row, recipe_of  # noqa: E402
 from gpudoc.knowledge.cards import find_card, require_card  # noqa: E402
 from gpudoc.plan.need import Need  # noqa: E402
 from gpudoc.plan.planning import Plan, traced  # noqa: E402
@@ -28,17 +28,17 @@ from gpudoc.plan.tracing import UntraceableError  # noqa: E402
 from gpudoc.stats import median  # noqa: E402
 from gpudoc.units import GIB, MIB  # noqa: E402
 
-DATA = ROOT / "benchmarks" / "published_memory.yaml"
+DATA = ROOT / "campaigns" / "published_memory.yaml"
 UNITS = {"mib": MIB, "gib": GIB, "gb": 10**9}
 WITHOUT_END = 1 << 50
 KERNELS = ("nms", "qnms", "roi_align", "qroi_align", "ps_roi_align", "roi_pool", "ps_roi_pool", "deform_conv2d",
            "_roi_align_backward", "_ps_roi_align_backward", "_roi_pool_backward", "_ps_roi_pool_backward",
            "_deform_conv2d_backward")  # fmt: skip
-SPEED = ROOT / "benchmarks" / "published_speed.yaml"
+SPEED = ROOT / "campaigns" / "published_speed.yaml"
 INTRODUCTION = """# The plan against published measurements
 
-`python benchmarks/published.py --record`: training steps that other people measured on real cards, planned here
-without one. `benchmarks/published_memory.yaml` has each cell with its source; nobody ran a cell for this. Known cells
+`python campaigns/published.py --record`: training steps that other people measured on real cards, planned here
+without one. `campaigns/published_memory.yaml` has each cell with its source; nobody ran a cell for this. Known cells
 were looked at while the plan was mended: attention in 32 bits, rates that a model reads while it is built, reduced
 losses, gradients that are kept through the forward pass, contexts. Unseen ones were written down before any of them
 was planned, and no mend was made for them; three of single operations (layer norm, group norm, head and loss) were
@@ -202,7 +202,7 @@ def main() -> None:
     del kernels
     print(*summary(found), *speeds(), sep="\n")
     if options.record:
-        path = ROOT / "benchmarks" / "records" / f"{date.today().isoformat()}-published.md"
+        path = ROOT / "records" / f"{date.today().isoformat()}-published.md"
         path.write_text(
             "\n".join([INTRODUCTION, *(f"- {line}" for line in summary(found)), *lines_of(found), *speeds(), ""])
         )

@@ -1,6 +1,6 @@
 """Is the time split true: does a sleep planted in the data set appear as data_wait, and how little is `other`?
 
-    python benchmarks/train_split.py [--rounds 3] [--steps 40] [--record]
+    python campaigns/train_split.py [--rounds 3] [--steps 40] [--record]
 
 Planted: the data set and the model of a small workload sleep, and write down for how long they really did; the steps
 are timed by the workload's own clock, from forward to the end of the update. Without workers data_wait must be the

@@ -1,7 +1,7 @@
 """Does a test that starts processes ever fail? Each is repeated, in an order drawn by seed, and every run is kept.
 
-    python benchmarks/suite_repeat.py --results rows.jsonl [--times 50] [--seed 0] [--minutes 60] [--busy 2]
-        [--marks "not slow and not gpu and not standin"] [--record benchmarks/records/DATE-suite-repeat.md] [FOLDER]
+    python campaigns/suite_repeat.py --results rows.jsonl [--times 50] [--seed 0] [--minutes 60] [--busy 2]
+        [--marks "not slow and not gpu and not standin"] [--record records/DATE-suite-repeat.md] [FOLDER]
 
 Round 0 runs every test that --marks allows and notes, by Python's audit events, which of them start a process; a test
 counts too when a fixture that it uses started one. Each further round runs those once, as one pytest process with two
@@ -28,6 +28,8 @@ import tempfile
 import time
 
 import pytest
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "benchmarks"))
 from in_parts import ROOT, Parts
 
 STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"}
@@ -242,7 +244,7 @@ def main():
             for number in range(options.times):
                 if time.monotonic() < until:
                     run_round(options, number, Parts(options.results).rows, until)
-    text = table(Parts(options.results), " ".join(["python", "benchmarks/suite_repeat.py", *sys.argv[1:]]))
+    text = table(Parts(options.results), " ".join(["python", "campaigns/suite_repeat.py", *sys.argv[1:]]))
     print(text)
     if options.record:
         options.record.write_text(text, "utf-8")

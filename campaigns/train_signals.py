@@ -1,6 +1,6 @@
 """Signals to the whole process group, with 2 loader workers, in every phase: is the state always saved?
 
-    python benchmarks/train_signals.py [--count 100] [--seed 0] [--record]
+    python campaigns/train_signals.py [--count 100] [--seed 0] [--record]
 
 Each trial starts a run, waits for its first logged steps and a random moment more, sends SIGINT, SIGTERM or SIGUSR1 to
 the group, and asks for: the right exit code, a whole checkpoint of the step in summary.json, no process left.

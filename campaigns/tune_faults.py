@@ -1,10 +1,10 @@
 """Thirteen planted faults in front of tune's trials: each must be told apart, and nothing may be left behind.
 
-    python benchmarks/tune_faults.py [--only NAME,...] [--record]
-    python benchmarks/tune_faults.py --kills [--record]     # kill -9 after every record of the journal
+    python campaigns/tune_faults.py [--only NAME,...] [--record]
+    python campaigns/tune_faults.py --kills [--record]     # kill -9 after every record of the journal
 
 Each fault is planted in a real workload and meets real processes. After each: no process of the trial, no file in
-/dev/shm, no temporary folder. --record writes benchmarks/records/<date>-tune-faults.md.
+/dev/shm, no temporary folder. --record writes records/<date>-tune-faults.md.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from gpudoc.tune.trial.messages import End, Request, Trial  # noqa: E402
 from gpudoc.units import GIB  # noqa: E402
 from tests.tune.planted import write_workload  # noqa: E402
 
-RECORDS = Path(__file__).parent / "records"
+RECORDS = Path(__file__).resolve().parents[1] / "records"
 # a hang is told after this much silence here; tune itself waits a minute, or 20 expected steps
 SILENCE_S = 8.0
 CPU = Where(device="cpu", limit_bytes=GIB, silence_s=SILENCE_S)

@@ -1,7 +1,7 @@
 """What doctor says of many texts and of the fault matrix, recorded; and what changed between two such recordings.
 
-    python benchmarks/doctor_compare.py record OUT.json [--texts FOLDER ...] [--matrix]
-    python benchmarks/doctor_compare.py compare BEFORE.json AFTER.json
+    python campaigns/doctor_compare.py record OUT.json [--texts FOLDER ...] [--matrix]
+    python campaigns/doctor_compare.py compare BEFORE.json AFTER.json
 
 A folder holds *.yaml with `input`, and `cause` and `also_acceptable` where the cause is known. Recorded are verdict,
 first three causes, and the severity of the first. A change is better or worse by the known cause, else only a change.

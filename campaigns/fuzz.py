@@ -1,7 +1,7 @@
 """Fuzzing of every entrance for an hour: broken promises with the number of each case, and a dated record.
 
-    python benchmarks/fuzz.py [--seconds 3600] [--processes 1] [--first 0] [--record]
-    python benchmarks/fuzz.py --show 1234 > case.bin       # the content of one case
+    python campaigns/fuzz.py [--seconds 3600] [--processes 1] [--first 0] [--record]
+    python campaigns/fuzz.py --show 1234 > case.bin       # the content of one case
 
 Promises: exit code 0, 1 or 2, at most 5 CPU seconds and 512 MiB for 1 MiB of input, no control character on the
 terminal, no planted secret in a document that leaves the machine.
@@ -53,7 +53,7 @@ def main() -> None:
     options.add_argument("--processes", type=int, default=1)
     options.add_argument("--first", type=int, default=0)
     options.add_argument("--show", type=int)
-    options.add_argument("--record", action="store_true", help="write benchmarks/records/DATE-fuzz.md")
+    options.add_argument("--record", action="store_true", help="write records/DATE-fuzz.md")
     asked = options.parse_args()
     if asked.show is not None:
         entrance, content, name, mode = mutation.case(asked.show)
@@ -68,7 +68,7 @@ def main() -> None:
     text = report(outcome, asked.seconds, asked.processes)
     print(text)
     if asked.record:
-        (ROOT / "benchmarks" / "records" / f"{datetime.date.today()}-fuzz.md").write_text(text)
+        (ROOT / "records" / f"{datetime.date.today()}-fuzz.md").write_text(text)
     sys.exit(1 if outcome.broken else 0)
 
 

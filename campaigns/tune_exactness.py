@@ -1,12 +1,12 @@
 """How exact the largest batch is: three models under six limits, against truth by bisection in fresh processes.
 
-    python benchmarks/tune_exactness.py table [--only mlp,conv,transformer] [--limits 384,512,...]
-    python benchmarks/tune_exactness.py cap          # a true limit between 4096 and 7781
-    python benchmarks/tune_exactness.py after        # gpudoc train for 500 steps at what was found, under the limit
-    python benchmarks/tune_exactness.py plan         # the search with the plan's first probe beside the one without
-    python benchmarks/tune_exactness.py record       # the table as Markdown, under benchmarks/records/
+    python campaigns/tune_exactness.py table [--only mlp,conv,transformer] [--limits 384,512,...]
+    python campaigns/tune_exactness.py cap          # a true limit between 4096 and 7781
+    python campaigns/tune_exactness.py after        # gpudoc train for 500 steps at what was found, under the limit
+    python campaigns/tune_exactness.py plan         # the search with the plan's first probe beside the one without
+    python campaigns/tune_exactness.py record       # the table as Markdown, under records/
 
-Every answer is appended to benchmarks/records/tune_exactness.jsonl at once; what is there already is not run again.
+Every answer is appended to records/tune_exactness.jsonl at once; what is there already is not run again.
 Truth: the largest batch of which the first steps fit, by bisection in fresh processes; then every batch within 8 of it.
 """
 
@@ -23,7 +23,7 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 from in_parts import largest_of
 from tune_workloads import KINDS, write_workload
 
@@ -37,7 +37,7 @@ from gpudoc.tune.trial.launcher import Launcher, Where
 from gpudoc.tune.trial.messages import Request, Variant
 from gpudoc.units import MIB
 
-RECORDS = Path(__file__).parent / "records"
+RECORDS = Path(__file__).resolve().parents[1] / "records"
 ROWS = RECORDS / "tune_exactness.jsonl"
 EXACT = Variant(allocator="exact")
 LIMITS = (352, 384, 416, 448, 480, 512)

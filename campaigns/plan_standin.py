@@ -1,7 +1,7 @@
 """The largest batch that `tune --target` predicts, against the one that PyTorch's own CUDA allocator holds.
 
-    python benchmarks/plan_standin.py --results rows.jsonl [--resume] [--budget 600] [--only mlp,gpt-384:4GiB:bf16]
-    python benchmarks/plan_standin.py --results rows.jsonl --resume --again          # predict anew, keep the trials
+    python campaigns/plan_standin.py --results rows.jsonl [--resume] [--budget 600] [--only mlp,gpt-384:4GiB:bf16]
+    python campaigns/plan_standin.py --results rows.jsonl --resume --again          # predict anew, keep the trials
 
 Runs with the Python of a stand-in (tests/standin), with arithmetic off: no number is right there, but every byte is
 allocated by PyTorch's own CUDA code. A trial is the tuner's: a process of its own, since an allocator that has run
@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 # before torch is imported, here and in the trials
 os.environ |= {
-    "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")]),
+    "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "campaigns"), os.environ.get("PYTHONPATH", "")]),
     "STANDIN_STATE": f"plan-{os.getpid()}",
     "STANDIN_MATH": "0",
     "STANDIN_GPUS": "1",
@@ -66,7 +66,7 @@ SETTINGS = {
 
 def write_config(folder: Path, name: str) -> Path:
     """The net as a cfg.yaml, with the module beside it: a config imports nothing from elsewhere."""
-    shutil.copy(ROOT / "benchmarks" / "plan_nets.py", folder)
+    shutil.copy(ROOT / "campaigns" / "plan_nets.py", folder)
     path = folder / f"{name}.yaml"
     config = {
         "model": {"target": "plan_nets:build", "args": {"name": name}},

@@ -1,7 +1,7 @@
 """Which rank failed first, on planted cascades; and the time and memory that a folder of many logs takes.
 
-    python benchmarks/rank_logs.py accuracy [--seeds N] [--misses]
-    python benchmarks/rank_logs.py cost [--files 1024] [--mib 1]
+    python campaigns/rank_logs.py accuracy [--seeds N] [--misses]
+    python campaigns/rank_logs.py cost [--files 1024] [--mib 1]
 
 Accuracy: every fault in every style and size, judged through the door that `gpudoc doctor` uses. Right are the rank
 and the first cause. Cost: a folder with a log of ordinary lines for each rank, judged by a process of its own.

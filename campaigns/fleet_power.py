@@ -1,6 +1,6 @@
 """What the verdict over a fleet finds and whom it accuses: 1,000 simulated nodes of 8 GPUs with planted faults.
 
-    python benchmarks/fleet_power.py --fleets 12 --out benchmarks/records/DATE-fleet-power.md
+    python campaigns/fleet_power.py --fleets 12 --out records/DATE-fleet-power.md
 
 A fault "of 4 σ" lies 4 standard deviations of the healthy spread below the median, before the noise of measuring. Each
 fleet is measured, what looks odd is measured a second time, and only what is then drained counts as found. The spread
@@ -136,7 +136,7 @@ def main() -> None:
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=ROOT, check=False
     )
-    command = f"`python benchmarks/fleet_power.py --fleets {options.fleets}`"
+    command = f"`python campaigns/fleet_power.py --fleets {options.fleets}`"
     spreads = ", ".join(f"{kind} {spread:.1%}" for kind, spread in SPREADS.items())
     false = [
         f"| {name} | {one.healthy_gpus:,} | {one.false} | {one.false / one.healthy_gpus * 8000:.2f} |"

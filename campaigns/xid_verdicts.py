@@ -1,6 +1,6 @@
 """Every Xid and SXid of the catalogue as one line of a kernel log in a file: what doctor answers.
 
-python benchmarks/xid_verdicts.py            prints it and writes benchmarks/records/<date>-xid-verdicts.md
+python campaigns/xid_verdicts.py            prints it and writes records/<date>-xid-verdicts.md
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def main() -> None:
     head = f"# Xids and SXids: what doctor answers, {today}, commit {commit.stdout.strip()}\n\n{counts}.\n\n"
     table = "| number | name | whose fault | severity | NVIDIA's action | verdict in a file | first cause |\n"
     text = f"{head}{table}|---|---|---|---|---|---|---|\n" + "\n".join(rows) + "\n"
-    (ROOT / "benchmarks" / "records" / f"{today}-xid-verdicts.md").write_text(text)
+    (ROOT / "records" / f"{today}-xid-verdicts.md").write_text(text)
     print(text)
 
 

@@ -1,6 +1,6 @@
 """The advice of `gpudoc doctor --pid` on loader workers, tried: the gain that it names beside the gain of setting it.
 
-    python benchmarks/watch_advice.py [--only NAME;...] [--seconds 15] [--timed 8] [--record FILE]
+    python campaigns/watch_advice.py [--only NAME;...] [--seconds 15] [--timed 8] [--record FILE]
                                       [--results FILE [--resume] [--budget SECONDS]]
 
 Twelve data sets that wait, compute or do both train without workers on a small net. Each is watched, its advice is
@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "benchmarks"))
 from in_parts import Parts, add_options, open_parts
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -154,9 +155,7 @@ def write_record(place: pathlib.Path, parts: Parts, asked: argparse.Namespace) -
         cells = {**row, "data": ", ".join(map(str, DATA_SETS[row["data"]]))}
         lines.append("| " + " | ".join([row["data"], *(str(cells[name]) for name in titles)]) + " |")
     command = f"--seconds {asked.seconds:g} --timed {asked.timed:g}"
-    made = (
-        f"Command: `python benchmarks/watch_advice.py {command}`; CPUs {len(os.sched_getaffinity(0))}; one pair each."
-    )
+    made = f"Command: `python campaigns/watch_advice.py {command}`; CPUs {len(os.sched_getaffinity(0))}; one pair each."
     title = "# The advice of gpudoc doctor --pid on loader workers, tried"
     place.write_text(
         "\n".join([title, "", f"{parts.about()}.", made, "", f"{summary(parts.rows)}.", "", *head, *lines, ""])

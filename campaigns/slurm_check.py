@@ -1,6 +1,6 @@
 """A real SLURM of one node, its daemons started by hand, runs the sbatch file that `gpudoc train --slurm` writes.
 
-python benchmarks/slurm_check.py [--install] [--record FILE] [--fleet]
+python campaigns/slurm_check.py [--install] [--record FILE] [--fleet]
 
 Two gloo ranks train the quickstart; the batch shell gets the signal that SLURM sends before a time limit; the training
 must save, the job must be queued again, go on where it stopped, and finish. Works as root without systemd; `--install`
