@@ -30,6 +30,7 @@ from gpudoc.facts.readers import (
 )
 from gpudoc.facts.readers.clean import Data, clean, head_of
 from gpudoc.facts.readers.dumps import RankTrace, is_dump, read_dump
+from gpudoc.facts.readers.error_file import read_error_file
 from gpudoc.facts.readers.gather import Gather
 from gpudoc.facts.readers.genre import PASTE, Kind, genre_of
 from gpudoc.facts.readers.large_file import LargeFile
@@ -47,7 +48,9 @@ _FIRST_PIECE, _MOST_MEMBERS = 1 << 12, 100_000
 
 
 def load(path: Path) -> Data:
-    """The bytes of a file, unpacked when gzip wrote it; GpudocError when it is missing, a directory or unreadable."""
+    """The bytes of a file, unpacked when gzip wrote it, or the lines of torchrun\'s error file.
+
+    GpudocError when it is missing, a directory or unreadable."""
     from gpudoc.reading import HOW_TO_OPEN, read_bytes
 
     data: Data
@@ -78,7 +81,8 @@ def load(path: Path) -> Data:
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "strerror", None) or str(problem)
         raise GpudocError(f"cannot read {named}: {reason}", hint="check the path and its permissions") from problem
-    return unpacked(data, str(path)) if data[:2] == _GZIP else data
+    data = unpacked(data, str(path)) if data[:2] == _GZIP else data
+    return read_error_file(data) or data
 
 
 def unpacked(data: Data, name: str) -> bytes:
@@ -216,4 +220,5 @@ def load_stdin() -> bytes:
             f"standard input holds more than {_MOST_HELD_BYTES >> 20} MiB",
             hint="gpudoc doctor train.log reads a file of any size; or: tail -c 100M train.log | gpudoc doctor -",
         )
-    return unpacked(data, "standard input") if data[:2] == _GZIP else data
+    data = unpacked(data, "standard input") if data[:2] == _GZIP else data
+    return read_error_file(data) or data

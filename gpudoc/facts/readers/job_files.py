@@ -15,6 +15,7 @@ from typing import IO
 from gpudoc.control_characters import escape_line
 from gpudoc.errors import GpudocError
 from gpudoc.facts.readers.clean import Data
+from gpudoc.facts.readers.error_file import is_error_file, read_error_file
 from gpudoc.patterns import Pattern, Scan
 from gpudoc.shell import quote_path
 
@@ -23,7 +24,8 @@ _LOG_NAME = Pattern(
     r"(?i)(?:\.(?:log|out|err|txt|stdout|stderr|gz)|(?:^|[._-])(?:log|out|err|stdout|stderr)s?)(?:[._-]?\d{1,6})?$"
 )
 _HEAD_BYTES = 4_096
-_TORCHRUN = Pattern(r"(?:^|/)attempt_(\d{1,4})/(\d{1,5})/std(?:out|err)\.log$")
+_ERROR_FILE, _MOST_ERROR_BYTES = ".json", 4 << 20
+_TORCHRUN = Pattern(r"(?:^|/)attempt_(\d{1,4})/(\d{1,5})/(?:std(?:out|err)\.log|error\.json)$")
 _ATTEMPT = Pattern(r"(?i)(?:^|[/_.-])(?:attempt|restart|try|requeue)[_.-]?(\d{1,4})(?=[/_.-])")
 _LOCAL = Pattern(r"(?i)(?:^|[/_.-])local_?rank[_.-]?(\d{1,5})(?!\d)")
 _RANK = Pattern(r"(?i)(?:^|[/_.-])(?:rank|proc|process|worker|task|trainer)[_.-]?(\d{1,5})(?!\d)")
@@ -55,7 +57,13 @@ class JobFile:
 
     def open(self) -> IO[bytes]:
         """The bytes, to be read; OSError when the file is gone."""
-        return io.BytesIO(self.data) if self.data is not None else self.path.open("rb")
+        if self.data is not None:
+            return io.BytesIO(self.data)
+        stream = self.path.open("rb")
+        if self.path.suffix == _ERROR_FILE:
+            with stream:
+                return io.BytesIO(read_error_file(stream.read(_MOST_ERROR_BYTES)) or b"")
+        return stream
 
     @property
     def is_empty(self) -> bool:
@@ -100,8 +108,8 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def is_log(path: Path) -> bool:
-    """Whether the file is named like a log and begins with text, or with nothing."""
-    if not _LOG_NAME.search(path.name):
+    """Whether the file is named like a log and begins with text or with nothing, or is an error file of torchrun."""
+    if not _LOG_NAME.search(path.name) and path.suffix != _ERROR_FILE:
         return False
     try:
         if not stat.S_ISREG(path.lstat().st_mode):
@@ -110,6 +118,8 @@ def is_log(path: Path) -> bool:
             head = file.read(_HEAD_BYTES)
     except OSError:
         return False
+    if path.suffix == _ERROR_FILE:
+        return is_error_file(head)
     wide = head.startswith((b"\xff\xfe", b"\xfe\xff"))
     return wide or path.suffix == ".gz" or head.count(0) <= len(head) // 50
 
