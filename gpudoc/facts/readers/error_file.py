@@ -39,7 +39,7 @@ def read_error_file(data: Data) -> bytes | None:
 
 
 def _when(stamp: object) -> str:
-    if not isinstance(stamp, str) or not stamp.isascii() or not stamp.isdigit() or len(stamp) > len(str(_LAST_SECOND)):
+    if not isinstance(stamp, str) or not (stamp.isascii() and stamp.isdecimal()) or len(stamp) > len(str(_LAST_SECOND)):
         return ""
     seconds = int(stamp)
     if seconds > _LAST_SECOND:
