@@ -45,6 +45,20 @@ class Evidence:
     """Where the script makes the DataLoader that its steps wait for."""
     anomaly_detection: bool = False
     cuda: bool = False
+    keeps_at: tuple[tuple[Path, int], ...] = ()
+    """The lines that keep what a step leaves behind, the largest first; empty where none was found."""
+    no_backward_at: tuple[tuple[Path, int], ...] = ()
+    """Lines that made an autograd graph which no backward reached before it died."""
+    fragmented: bool = False
+    """CUDA memory ran out while the allocator held enough of it in pieces that were too small."""
+    worker_start_share: float | None = None
+    """The share of an epoch that starting the loader's workers takes, 0 to 1; None where it was not measured."""
+    threads: int | None = None
+    """How many threads torch computed with, where the process left cores idle that it may use; else None."""
+
+    def lines_in(self, file: Path, *, least: float = 0.05) -> tuple[HotLine, ...]:
+        """The hot lines of `file` that take at least `least` of a step, the largest first."""
+        return tuple(line for line in self.hot if line.file == file and line.share >= least)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +74,8 @@ class Candidate:
     after: str
     besides: tuple[str, ...] = ()
     """What changes besides, in sentences: a file fewer, another order."""
+    environment: tuple[tuple[str, str], ...] = ()
+    """Variables to start the command with; where there are some, `after` is `before`."""
 
 
 @dataclass(frozen=True, slots=True)
