@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 
 from gpudoc.errors import GpudocError
-from gpudoc.patterns import IGNORECASE, Pattern
+from gpudoc.patterns import IGNORECASE, MULTILINE, Pattern
 
 
 class Shortage(str, Enum):
@@ -19,6 +19,8 @@ class Shortage(str, Enum):
     SHM = "shm"
 
 
+# how cudaMallocAsync's message begins in PyTorch; 2.9 says only this, others have figures in the lines behind it
+ASYNCHRONOUS = "Allocation on device"
 # what the message says, the more particular first; the sources are torch 2.6 to 2.13, its libraries and the C library.
 # Some codes have other causes as well (NOT_SUPPORTED, INTERNAL_ERROR): then the smallest batch fails too, and whoever
 # gives up there shows the message. "failed to map segment" alone is none: the loader says
@@ -37,7 +39,8 @@ _SIGNS: tuple[tuple[Pattern, Shortage], ...] = (
         Shortage.WORKSPACE,
     ),
     (Pattern(r"could not (create|execute) a primitive|could not create a memory", IGNORECASE), Shortage.WORKSPACE),
-    (Pattern(r"out of memory", IGNORECASE), Shortage.DEVICE),
+    (Pattern(r"out of memory|\bOutOfMemoryError\b", IGNORECASE), Shortage.DEVICE),
+    (Pattern(rf"{ASYNCHRONOUS}( \d+ would exceed|\s*$)", IGNORECASE | MULTILINE), Shortage.DEVICE),
     (
         Pattern(
             r"unable to (open|mmap|write).{0,400}shm|unable to allocate shared memory|shared memory \(shm\)", IGNORECASE

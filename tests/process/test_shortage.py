@@ -13,6 +13,10 @@ from gpudoc.tune.trial.outcome import classify_exception
 TEXTS = {
     "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79 GiB": Shortage.DEVICE,
     "CUDA error: out of memory": Shortage.DEVICE,
+    "Allocation on device 0 would exceed allowed memory. (out of memory)": Shortage.DEVICE,
+    "Allocation on device ": Shortage.DEVICE,
+    "torch.OutOfMemoryError: Allocation on device ": Shortage.DEVICE,
+    "Allocation on device memory pools is not supported": None,
     "NCCL error: unhandled cuda error; last error: Cuda failure 2 'out of memory'": Shortage.DEVICE,
     "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`": Shortage.WORKSPACE,
     "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`": Shortage.WORKSPACE,

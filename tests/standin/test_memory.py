@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 pytestmark = pytest.mark.standin
@@ -59,3 +61,58 @@ def test_gpus_copy_to_each_other(standin, peers):
         "print(x.device, float(x.sum()))\n"
     )
     assert done.stdout.split() == [str(bool(peers)), "cuda:1", "499500.0"], done.stderr
+
+
+# PyTorch chooses it when it is loaded, so these have a start of their own
+ASYNCHRONOUS = {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}
+POOL = """
+import torch
+MIB = 1 << 20
+def held(): return before - torch.cuda.mem_get_info()[0] >> 20
+torch.cuda.init()
+before = torch.cuda.mem_get_info()[0]
+small = [torch.ones(10, device="cuda") for _ in range(1000)]
+print(held(), torch.cuda.memory_allocated() // 1000, torch.cuda.memory_reserved() >> 20)
+large = torch.full((200 * MIB,), 3, dtype=torch.uint8, device="cuda")
+print(held(), int(large[-1]), torch.cuda.max_memory_reserved() >> 20)
+del large
+torch.cuda.synchronize()
+again = torch.zeros(150 * MIB, dtype=torch.uint8, device="cuda")
+print(held(), int(again.sum()), float(small[7].sum()))
+del again
+torch.cuda.empty_cache()
+torch.cuda.reset_peak_memory_stats()
+print(held(), torch.cuda.max_memory_reserved() >> 20)
+"""
+
+
+def test_the_asynchronous_allocator_takes_from_a_pool_that_keeps_what_is_freed(standin):
+    done = standin(memory="2G").run(sys.executable, "-c", POOL, **ASYNCHRONOUS)
+    rows = [line.split() for line in done.stdout.splitlines()]
+    # small tensors of 512 bytes share a piece; a large one grows the pool by pieces; what is freed serves the next
+    assert rows == [["32", "512", "32"], ["224", "3", "224"], ["224", "0", "10.0"], ["2", "2"]], done.stderr
+
+
+def test_a_pool_without_a_threshold_gives_back_what_is_free_at_a_synchronisation(standin):
+    code = (
+        "import ctypes, torch\n"
+        "torch.cuda.init()\n"
+        "library = ctypes.CDLL(None)\n"
+        "at, none = ctypes.c_void_p(), ctypes.c_void_p()\n"
+        "before = torch.cuda.mem_get_info()[0]\n"
+        "def held(): return before - torch.cuda.mem_get_info()[0] >> 20\n"
+        "assert library.cudaMallocAsync(ctypes.byref(at), ctypes.c_size_t(64 << 20), none) == 0\n"
+        "print(held())\n"
+        "assert library.cudaFreeAsync(at, none) == 0\n"
+        "print(held())\n"
+        "torch.cuda.synchronize()\n"
+        "print(held())\n"
+    )
+    done = standin(memory="2G").python(code)
+    assert done.stdout.split() == ["64", "64", "0"], done.stderr
+
+
+def test_a_full_pool_is_pytorchs_own_error_in_the_words_of_that_allocator(standin):
+    code = "import torch; torch.empty(3 << 30, dtype=torch.uint8, device='cuda')"
+    done = standin(memory="2G").run(sys.executable, "-c", code, **ASYNCHRONOUS)
+    assert "torch.OutOfMemoryError: Allocation on device" in done.stderr

@@ -182,6 +182,15 @@ def test_one_sample_that_does_not_fit_is_told_with_what_the_device_said(standin,
     assert "out of memory at step 0 with one sample: float32[1, 16], float32[1, 1]; CUDA out of memory" in done.stderr
 
 
+def test_the_asynchronous_allocators_error_is_told_with_the_figures_that_it_leaves_out(standin, tmp_path):
+    write(tmp_path, model={"forward": 600, "norm": False})
+    line = ("train", *LINE, "--steps", "4", "--run-dir", "run", "--batch-size", "2")
+    done = standin(**SMALL).gpudoc(*line, PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync")
+    assert done.returncode == 1, done.stderr
+    assert "with one sample: float32[1, 16], float32[1, 1]; Allocation on device: " in done.stderr
+    assert "MiB of 512 MiB is free, PyTorch uses " in done.stderr
+
+
 RANKS = """
 import sys
 from pathlib import Path

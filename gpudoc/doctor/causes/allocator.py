@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from gpudoc.facts.readers.model import Line, Text
 from gpudoc.patterns import IGNORECASE, Match, Pattern
+from gpudoc.process.shortage import ASYNCHRONOUS
 from gpudoc.units import parse_size
 
 _SIZE = r"(?<!\d)(\d+(?:\.\d+)?)\s*(bytes|[KMGT]i?B)"
@@ -38,23 +39,30 @@ _CACHED = Pattern(rf"{_SIZE}\s+cached\b", IGNORECASE)
 _UNALLOCATED = Pattern(rf"{_SIZE}\s+is\s+reserved\s+by\s+PyTorch\s+but\s+unallocated", IGNORECASE)
 _OWN = Pattern(rf"this\s+process\s+has\s+{_SIZE}\s+memory\s+in\s+use", IGNORECASE)
 _OTHER = Pattern(rf"Process\s+(\d+)\s+has\s+{_SIZE}\s+memory\s+in\s+use", IGNORECASE)
-_GPU = Pattern(r"\bGPU\s+(\d+)", IGNORECASE)
+_GPU = Pattern(r"(?:\bGPU|Allocation\s+on\s+device)\s+(\d+)", IGNORECASE)
+# what set_per_process_memory_fraction left it, as the asynchronous allocator writes it: 17179869184 GiB without one
+_LIMIT = Pattern(rf"PyTorch\s+limit\s+\(set\s+by[^)]*\)\s*:\s+{_SIZE}", IGNORECASE)
 # how far behind its first words one message reaches
 _REACH = 1_300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutOfMemory:
-    """One message of the allocator; sizes in bytes, None where its format does not say."""
+    """One message of the allocator; sizes in bytes, None where its format does not say.
+
+    `limit` is what the program set for itself, None where that is no less than the card.
+    """
 
     line: Line
     gpu: int | None = None
     request: int | None = None
     total: int | None = None
+    limit: int | None = None
     free: int | None = None
     allocated: int | None = None
     reserved: int | None = None
     own: int | None = None
+    is_asynchronous: bool = False
     others: tuple[tuple[int, int], ...] = ()
 
     @property
@@ -82,6 +90,8 @@ class OutOfMemory:
             return None
         # a driver that cannot tell (WSL, some containers) writes 17179869184 GiB
         own = self.own if self.own is not None and self.own <= self.total else self.reserved
+        if own is None and self.is_asynchronous:
+            own = self.allocated
         return None if own is None else max(self.total - self.free - own, 0)
 
 
@@ -111,17 +121,19 @@ def _parse(part: str, line: Line) -> OutOfMemory:
     reserved = _bytes(_RESERVED.search(part))
     if reserved is None and allocated is not None and unallocated is not None:
         reserved = allocated + unallocated
-    gpu = _GPU.search(part)
+    gpu, total, limit = _GPU.search(part), _first(_TOTAL, part), _bytes(_LIMIT.search(part))
     others = tuple((int(m[1]), _size(m[2], m[3])) for m in _OTHER.finditer(part))
     return OutOfMemory(
         line=line,
         gpu=int(gpu[1]) if gpu else None,
         request=_bytes(_REQUEST.search(part)),
-        total=_first(_TOTAL, part),
+        total=total,
+        limit=limit if limit is not None and total is not None and limit < total else None,
         free=_first(_FREE, part),
         allocated=allocated,
         reserved=reserved,
         own=_bytes(_OWN.search(part)),
+        is_asynchronous=part.startswith(ASYNCHRONOUS) or f": {ASYNCHRONOUS}" in part[:80],
         others=others,
     )
 

@@ -119,6 +119,13 @@ def _by_numbers(text: Text, message: OutOfMemory | None, seen: tuple[Observation
             title=f"PyTorch holds {format_bytes(held)} on a card of {format_bytes(total)}: the host has the rest",
             evidence=seen,
         )
+    if message and message.limit and held + (message.request or 0) > message.limit:
+        yield Finding(
+            id="oom_capacity",
+            confidence=0.92,
+            title=f"The program limits itself to {format_bytes(message.limit)} of the card's {format_bytes(total)}",
+            evidence=seen,
+        )
     spare = message.unallocated if message else None
     request = message.request if message else None
     if spare is not None and request and total and spare > max(request, 0.15 * total):
@@ -179,6 +186,7 @@ def _numbers(message: OutOfMemory) -> tuple[Observation, ...]:
         ("used outside PyTorch", message.outside),
         ("free", message.free),
         ("card", message.total),
+        ("limit that the program set", message.limit),
     )
     value = ", ".join(f"{name} {format_bytes(size)}" for name, size in rows if size is not None)
     return (observe("allocator", value, message.line.origin),) if value else ()
@@ -199,14 +207,16 @@ def advice(text: Text, message: OutOfMemory | None) -> tuple[Remedy, ...]:
             first = f"Use micro batch {micro} instead of {size}, with accumulation over {steps} steps (estimated)."
         else:
             first = f"Use a micro batch of at most {share:.0%} of the present one (estimated), with accumulation."
+    segments = Remedy(
+        say="Let the allocator's segments grow; set this before Python starts.",
+        run="export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+    )
     return (
         Remedy(say=first),
         Remedy(say="Use mixed precision: torch.autocast('cuda', dtype=torch.bfloat16), float16 before capability 8.0."),
         Remedy(say="Use activation checkpointing on the repeated blocks (torch.utils.checkpoint.checkpoint)."),
-        Remedy(
-            say="Let the allocator's segments grow; set this before Python starts.",
-            run="export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-        ),
+        # cudaMallocAsync has no segments
+        *(() if message and message.is_asynchronous else (segments,)),
         Remedy(say="Choose a smaller width, depth, sequence or image next, then a larger GPU or several (FSDP)."),
         Remedy(say="Let gpudoc measure what fits.", run="gpudoc tune --model cfg.yaml"),
     )

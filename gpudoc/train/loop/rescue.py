@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from gpudoc.errors import ExitCode, GpudocError
-from gpudoc.process.shortage import is_out_of_memory
+from gpudoc.process.shortage import ASYNCHRONOUS, is_out_of_memory
 from gpudoc.train.blame import in_model
 from gpudoc.train.events import Event, Rescued, Said
 from gpudoc.train.loop.course import Rescues
@@ -21,6 +21,7 @@ from gpudoc.train.ranks.distributed import abandoned
 from gpudoc.train.ranks.protocol import OOM
 from gpudoc.train.step.guard import Moment
 from gpudoc.train.step.step import Micro, Parts
+from gpudoc.units import format_bytes
 from gpudoc.workload import recompute
 
 _MOST_TOLD = 200
@@ -48,8 +49,7 @@ class Rescuer:
 
     def note(self, problem: BaseException) -> int:
         """OOM, as a flag to vote with; what `problem` said is reported if nothing can be shrunk any more."""
-        lines = str(problem).strip().splitlines() or [type(problem).__name__]
-        self._noted = lines[0][:_MOST_TOLD]
+        self._noted = words_of(problem, self._parts.device)[:_MOST_TOLD]
         return OOM
 
     def judge(self, problem: Exception, at: Moment, micros: Sequence[Micro]) -> int:
@@ -131,6 +131,18 @@ class Rescuer:
     def _how_to_look(self, lead: str) -> str:
         """The command that reads the snapshot, behind `lead`; empty where there is none."""
         return "" if self._kept is None else f"{lead}gpudoc doctor {shlex.quote(str(self._kept))}"
+
+
+def words_of(problem: BaseException, device: torch.device) -> str:
+    """What an error says, in one line, with the figures that the asynchronous allocator has in others or leaves out."""
+    lines = str(problem).strip().splitlines() or [type(problem).__name__]
+    if not lines[0].startswith(ASYNCHRONOUS) or device.type != "cuda":
+        return lines[0]
+    if len(lines) > 1:
+        return " ".join(" ".join(lines).split())
+    free, total = torch.cuda.mem_get_info(device)
+    held = format_bytes(torch.cuda.memory_allocated(device))
+    return f"{lines[0]}: {format_bytes(free)} of {format_bytes(total)} is free, PyTorch uses {held}"
 
 
 def free_memory(device: torch.device) -> None:

@@ -26,6 +26,20 @@ def test_every_form_of_the_message_gives_the_same_numbers(form):
     assert (one.request, one.total, one.free, one.allocated) == (64 * MIB, 11 * GIB, 32 * MIB, int(9.5 * GIB))
 
 
+def test_a_limit_that_a_program_set_for_itself_is_read_and_none_is_none():
+    last = "\nPyTorch limit (set by user-supplied memory fraction)\n                        : "
+    assert message(MESSAGES["async"] + last + "17179869184.00 GiB").limit is None
+    limited = message(MESSAGES["async"] + last + "10.00 GiB")
+    assert (limited.gpu, limited.limit) == (2, 10 * GIB)
+
+
+def test_of_the_asynchronous_allocator_what_is_neither_free_nor_pytorchs_is_others():
+    used = MESSAGES["async"].replace("9.50 GiB", "1.50 GiB")
+    assert message(used).outside == 11 * GIB - 32 * MIB - int(1.5 * GIB)
+    bare = message("torch.OutOfMemoryError: Allocation on device ")
+    assert (bare.is_asynchronous, bare.outside, message("torch 2.1").is_asynchronous) == (True, None, False)
+
+
 def test_what_pytorch_holds_unused_and_what_others_hold():
     assert {message(form).unallocated for form in ("torch 1.4", "torch 1.5", "torch 2.1")} == {512 * MIB}
     assert message("torch 2.1").others == ((91, int(9.9 * GIB)),)

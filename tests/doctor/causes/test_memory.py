@@ -5,6 +5,8 @@ NEW = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB. G
 TAKEN = "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 1 has a total capacty of 23.64 GiB of which 12.00 MiB is free. Process 4711 has 20.10 GiB memory in use. Including non-PyTorch memory, this process has 3.40 GiB memory in use. Of the allocated memory 3.00 GiB is allocated by PyTorch, and 100.00 MiB is reserved by PyTorch but unallocated."
 LOOSE = "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 15.77 GiB total capacity; 8.10 GiB already allocated; 1.10 GiB free; 13.60 GiB reserved in total by PyTorch) If reserved memory is >> allocated memory"
 
+ASYNCHRONOUS = "RuntimeError: Allocation on device 2 would exceed allowed memory. (out of memory)\nCurrently allocated     : 2.50 GiB\nRequested               : 64.00 MiB\nDevice limit            : 11.00 GiB\nFree (according to CUDA): 8.00 GiB\nPyTorch limit (set by user-supplied memory fraction)\n                        : 2.54 GiB"
+
 
 def test_the_first_advice_carries_a_number_when_the_batch_is_known():
     (finding, *_) = report_of("per_device_train_batch_size=16\n" + NEW).findings
@@ -27,6 +29,9 @@ test_the_kind_of_shortage_is_named_by_arithmetic_or_by_where_it_ran_out = first_
     ("oom_capacity", NEW),
     ("oom_capacity", "RuntimeError: MPS backend out of memory (MPS allocated: 17.2 GB, other allocations: 512 MB, max allowed: 18.13 GB). Tried to allocate 1.2 GB on private pool."),
     ("oom_capacity", "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 12.00 GiB. GPU 0 has a total capacity of 23.98 GiB of which 10.1 GiB is free."),
+    ("oom_capacity", "torch.OutOfMemoryError: Allocation on device "),
+    ("oom_capacity", "!!! Exception during processing !!! Allocation on device \nPrompt executed in 2 seconds"),
+    ("oom_other_process", ASYNCHRONOUS.replace("8.00 GiB", "10.00 MiB").replace("2.54 GiB", "17179869184.00 GiB")),
     ("oom_other_process", TAKEN),
     ("oom_other_process", OLD.replace("21.02", "6.02").replace("21.90", "6.40")),
     ("oom_fragmentation", LOOSE),
@@ -61,3 +66,11 @@ def test_a_process_that_holds_more_than_the_card_has_is_told_by_its_numbers():
     [finding] = [one for one in report_of(spilled).findings if one.id == "oom_capacity"]
     assert "76.9 GiB on a card of 8 GiB" in finding.title
     assert "on a card of" not in report_of(NEW).findings[0].title
+
+
+def test_a_limit_that_the_program_set_for_itself_is_the_title_and_segments_are_no_advice_for_that_allocator():
+    finding = report_of(ASYNCHRONOUS).findings[0]
+    assert (finding.id, finding.title) == ("oom_capacity", "The program limits itself to 2.54 GiB of the card's 11 GiB")
+    bare = report_of("torch.OutOfMemoryError: Allocation on device ").findings[0]
+    assert "expandable_segments" not in str(bare.fix)
+    assert "expandable_segments" in str(report_of(NEW).findings[0].fix)

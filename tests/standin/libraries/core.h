@@ -1,7 +1,7 @@
 // What the runtime offers the stand-in's other libraries, and its parts each other. A device is this process's ordinal.
 #pragma once
 #define GRANULE (2UL << 20)
-typedef struct { char *at; size_t size; int kind, device; long charged; } block;
+typedef struct { char *at; size_t size; int kind, device; long charged, pooled; } block;  // pooled: a pool's bytes
 
 // cudart.c: which GPUs this process sees, and what they have come to
 int standin_gpus(void);
@@ -23,6 +23,7 @@ int standin_charge(int device, long bytes);
 void standin_record(void *at, size_t size, int kind, int device, long charged);
 int standin_forget(void *at);
 int standin_find(const void *at, block *out);
+void standin_trim(void);                          // what a synchronisation gives back of the pools
 void standin_zeros(char *at, size_t size);  // without cost for whole pages
 
 // streams.c: the GPU's time

@@ -209,6 +209,7 @@ API cudaDeviceGetAttribute(int *out, enum cudaDeviceAttr which, int device) {
     case cudaDevAttrIntegrated: *out = p.integrated; break;
     case cudaDevAttrPciBusId: *out = p.pciBusID; break;
     case cudaDevAttrUnifiedAddressing: case cudaDevAttrCooperativeLaunch: case cudaDevAttrConcurrentKernels:
+    case cudaDevAttrMemoryPoolsSupported:
         *out = 1;
         break;
     default: *out = 0;

@@ -66,16 +66,19 @@ static int place_of(const void *at) {  // the first block that ends after `at`
     }
     return low;
 }
-void standin_record(void *at, size_t size, int kind, int device, long charged) {
+static void record(block made) {
     pthread_mutex_lock(&lock);
     if (block_count == block_room) {
         block_room = block_room * 2 + 64;
         blocks = realloc(blocks, (size_t)block_room * sizeof *blocks);
     }
-    int place = place_of(at);
+    int place = place_of(made.at);
     memmove(blocks + place + 1, blocks + place, (size_t)(block_count++ - place) * sizeof *blocks);
-    blocks[place] = (block){at, size, kind, device, charged};
+    blocks[place] = made;
     pthread_mutex_unlock(&lock);
+}
+void standin_record(void *at, size_t size, int kind, int device, long charged) {
+    record((block){at, size, kind, device, charged, 0});
 }
 int standin_find(const void *at, block *out) {
     pthread_mutex_lock(&lock);
@@ -123,6 +126,7 @@ static API take(void **out, size_t size) {
     standin_record(*out, (size_t)taken, cudaMemoryTypeDevice, device, charged);
     return 0;
 }
+static void give_to_pool(int device, long bytes);
 static API give(void *at) {
     block was;
     if (!at) return 0;
@@ -130,6 +134,65 @@ static API give(void *at) {
     standin_settle();
     standin_forget(at);
     munmap(at, was.size);
+    if (was.pooled) give_to_pool(was.device, was.pooled);
+    return 0;
+}
+// A device's pool for cudaMallocAsync: what is freed stays reserved, and charged, until a synchronisation finds more of it
+// than the threshold, or a trim. Free bytes of a pool fit any request, as if it never were in pieces.
+#define PIECE (32L << 20)  // a pool grows by so much where that fits, else by what is asked for
+#define POOLED 512L
+typedef struct { long used, reserved, most_used, most_reserved; uint64_t threshold; int reuse[3]; } pool;
+static pool pools[MAX_GPUS];
+static pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER;
+static long whole(long bytes, long of) { return (bytes + of - 1) / of * of; }
+static long charge_of(long bytes) { return (long)((double)bytes * rate("STANDIN_TAKES", 1)); }
+static int grow(pool *p, int device, long bytes) {
+    long sizes[2] = {whole(bytes, PIECE), whole(bytes, GRANULE)};
+    for (int i = 0; i < 2; i++) {
+        if (!standin_charge(device, charge_of(sizes[i]))) continue;
+        p->reserved += sizes[i];
+        if (p->reserved > p->most_reserved) p->most_reserved = p->reserved;
+        return 1;
+    }
+    return 0;
+}
+static void shrink(pool *p, int device, long keep) {  // to so many bytes, or to what is in use
+    long free_bytes = p->reserved - whole(p->used > keep ? p->used : keep, GRANULE);
+    if (free_bytes <= 0) return;
+    p->reserved -= free_bytes;
+    standin_charge(device, -charge_of(free_bytes));
+}
+void standin_trim(void) {
+    for (int device = 0; device < MAX_GPUS; device++) {
+        pool *p = &pools[device];
+        if ((uint64_t)p->reserved <= p->threshold) continue;
+        pthread_mutex_lock(&pool_lock);
+        shrink(p, device, (long)p->threshold);
+        pthread_mutex_unlock(&pool_lock);
+    }
+}
+static void give_to_pool(int device, long bytes) {
+    pthread_mutex_lock(&pool_lock);
+    pools[device].used -= bytes;
+    pthread_mutex_unlock(&pool_lock);
+}
+static API take_from_pool(void **out, size_t size, int device) {
+    NEED_DEVICE(device);
+    *out = NULL;
+    if (!size) return 0;
+    long bytes = whole((long)size, POOLED);
+    pool *p = &pools[device];
+    pthread_mutex_lock(&pool_lock);
+    int fits = p->used + bytes <= p->reserved || grow(p, device, p->used + bytes - p->reserved);
+    if (fits) p->used += bytes;
+    if (p->used > p->most_used) p->most_used = p->used;
+    pthread_mutex_unlock(&pool_lock);
+    NEED(fits, cudaErrorMemoryAllocation);
+    if (!(*out = pages(size))) {
+        give_to_pool(device, bytes);
+        FAIL(cudaErrorMemoryAllocation);
+    }
+    record((block){*out, size, cudaMemoryTypeDevice, device, 0, bytes});
     return 0;
 }
 API cudaMalloc(void **out, size_t size) { return take(out, size); }
@@ -138,7 +201,7 @@ API cudaFree(void *at) {
     if (at) cudaDeviceSynchronize();
     return give(at);
 }
-API cudaMallocAsync(void **out, size_t size, cudaStream_t s) { return take(out, size); }
+API cudaMallocAsync(void **out, size_t size, cudaStream_t s) { return take_from_pool(out, size, standin_device()); }
 API cudaFreeAsync(void *at, cudaStream_t s) { return give(at); }
 API cudaMemGetInfo(size_t *available, size_t *total) {
     int device = standin_device();
@@ -184,10 +247,42 @@ API cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int device) {
     *pool = (cudaMemPool_t)(size_t)(device + 1);
     return 0;
 }
-API cudaMemPoolGetAttribute(cudaMemPool_t p, enum cudaMemPoolAttr a, void *out) { *(uint64_t *)out = 0; return 0; }
-API cudaMemPoolSetAttribute(cudaMemPool_t p, enum cudaMemPoolAttr a, void *value) { return 0; }
+static int device_of(cudaMemPool_t p) { return (int)(size_t)p - 1; }
+API cudaMemPoolGetAttribute(cudaMemPool_t of, enum cudaMemPoolAttr which, void *out) {
+    pool *p = &pools[device_of(of)];
+    switch ((int)which) {
+    case cudaMemPoolReuseFollowEventDependencies: case cudaMemPoolReuseAllowOpportunistic:
+    case cudaMemPoolReuseAllowInternalDependencies: *(int *)out = !p->reuse[which - 1]; break;  // on at first
+    case cudaMemPoolAttrReleaseThreshold: *(uint64_t *)out = p->threshold; break;
+    case cudaMemPoolAttrReservedMemCurrent: *(uint64_t *)out = (uint64_t)p->reserved; break;
+    case cudaMemPoolAttrReservedMemHigh: *(uint64_t *)out = (uint64_t)p->most_reserved; break;
+    case cudaMemPoolAttrUsedMemCurrent: *(uint64_t *)out = (uint64_t)p->used; break;
+    case cudaMemPoolAttrUsedMemHigh: *(uint64_t *)out = (uint64_t)p->most_used; break;
+    default: FAIL(cudaErrorInvalidValue);
+    }
+    return 0;
+}
+API cudaMemPoolSetAttribute(cudaMemPool_t of, enum cudaMemPoolAttr which, void *value) {
+    pool *p = &pools[device_of(of)];
+    uint64_t number = which < cudaMemPoolAttrReleaseThreshold ? (uint64_t)*(int *)value : *(uint64_t *)value;
+    switch ((int)which) {
+    case cudaMemPoolReuseFollowEventDependencies: case cudaMemPoolReuseAllowOpportunistic:
+    case cudaMemPoolReuseAllowInternalDependencies: p->reuse[which - 1] = !number; break;
+    case cudaMemPoolAttrReleaseThreshold: p->threshold = number; break;
+    // a peak can be set to what is now, by 0, and to nothing else
+    case cudaMemPoolAttrReservedMemHigh: NEED(!number, cudaErrorInvalidValue); p->most_reserved = p->reserved; break;
+    case cudaMemPoolAttrUsedMemHigh: NEED(!number, cudaErrorInvalidValue); p->most_used = p->used; break;
+    default: FAIL(cudaErrorInvalidValue);
+    }
+    return 0;
+}
 API cudaMemPoolSetAccess(cudaMemPool_t p, const struct cudaMemAccessDesc *d, size_t n) { return 0; }
-API cudaMemPoolTrimTo(cudaMemPool_t p, size_t n) { return 0; }
+API cudaMemPoolTrimTo(cudaMemPool_t of, size_t keep) {
+    pthread_mutex_lock(&pool_lock);
+    shrink(&pools[device_of(of)], device_of(of), (long)keep);
+    pthread_mutex_unlock(&pool_lock);
+    return 0;
+}
 
 // ---- copies
 

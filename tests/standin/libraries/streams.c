@@ -150,6 +150,7 @@ API cudaStreamQuery(cudaStream_t s) {
 API cudaStreamSynchronize(cudaStream_t s) {
     WELL;
     standin_await(s);
+    standin_trim();
     WELL;
     return 0;
 }
@@ -157,6 +158,7 @@ API cudaDeviceSynchronize(void) {
     NEED_DEVICE(standin_device());
     standin_settle();
     until(last[standin_device()]);
+    standin_trim();
     WELL;
     return 0;
 }
@@ -218,6 +220,7 @@ API cudaEventSynchronize(cudaEvent_t e) {
     WELL;
     while (is_open(&e->ticket, &e->at)) usleep(50);
     if (e->recorded) until(e->at);
+    standin_trim();
     WELL;
     return 0;
 }
