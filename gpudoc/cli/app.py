@@ -58,11 +58,11 @@ app = typer.Typer(
 
 # short enough for one line of the list at 80 columns
 for command, short in (
-    (doctor, "Why the GPU does not train: the root cause, and its fix."),
-    (bench, "How fast this machine is, and how fast it could be."),
+    (doctor, "Find why the GPU does not train, and the fix."),
+    (bench, "Measure how fast this machine is, and how fast it could be."),
     (tune, "Find the fastest settings that fit, as a profile."),
     (train, "Train with them: exact resume, rescue from out-of-memory."),
-    (demo, "Six failures and doctor's answers; no GPU and no file is needed."),
+    (demo, "Show six failures and doctor's answers, without a GPU or a file."),
     (check, "Check cfg.yaml files and profiles for mistakes."),
     (mcp, "Serve all this to a coding agent (MCP)."),
     (clean, "Remove what gpudoc keeps on this machine."),

@@ -19,16 +19,20 @@ from gpudoc.cli.options import (
 )
 from gpudoc.errors import GpudocError
 
-Only = Annotated[str, typer.Option("--only", metavar="NAME,...", help="Only these cases: memory,matmul.")]
-Quick = Annotated[bool, typer.Option("--quick", help="About 15 seconds instead of 90.")]
+Only = Annotated[str, typer.Option("--only", metavar="NAME,...", help="Measure only these cases: memory,matmul.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Take about 15 seconds instead of 90.")]
 Soak = Annotated[
-    str, typer.Option("--soak", metavar="TIME", help="Then let the GPU multiply so long, to see if heat slows it: 60s.")
+    str,
+    typer.Option(
+        "--soak", metavar="TIME", help="Then keep the GPU multiplying for this long, to see if heat slows it: 60s."
+    ),
 ]
 Data = Annotated[
     Path | None, typer.Option("--data", metavar="DIR", help="Also measure how fast this folder can be read.")
 ]
 Across = Annotated[
-    bool, typer.Option("--across", help="All GPUs of all nodes: under srun, torchrun or mpirun, or of this one.")
+    bool,
+    typer.Option("--across", help="Measure all GPUs of all nodes (under srun, torchrun or mpirun), or of this one."),
 ]
 Slurm = Annotated[
     Path | None, typer.Option("--slurm", metavar="FILE", help="With --across: write an sbatch file instead of running.")
@@ -37,7 +41,10 @@ BadHosts = Annotated[
     bool, typer.Option("--bad-hosts", help="With --across: print only the hosts to drain, one per line.")
 ]
 Old = Annotated[
-    Path | None, typer.Option("--compare", metavar="FILE", help="An older record; exit 1 when something became slower.")
+    Path | None,
+    typer.Option(
+        "--compare", metavar="FILE", help="Compare with an older record; exit with 1 if anything became slower."
+    ),
 ]
 
 

@@ -20,9 +20,9 @@ def demo(
     text: Annotated[bool, typer.Option("--text", help="Print only the text or script, to try it yourself.")] = False,
     plain: PlainFlag = False,
 ) -> int:
-    """Show failures and doctor's answer to them: no GPU is needed, and no file.
+    """Show six failures and doctor's answers to them, without a GPU or a file.
 
-    The texts are invented, the answers are what doctor says to them now. One failure is a job that really runs and is
+    The texts are invented; the answers are what doctor says to them now. One failure is a real job, which runs and is
     watched for a few seconds; it needs torch.
 
     Example: gpudoc demo | gpudoc demo memory | gpudoc demo --all

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 WatchSeconds = Annotated[
     float | None,
-    typer.Option("--seconds", metavar="S", help="How long to watch. [default: 20; a command until its cause is clear]"),
+    typer.Option(
+        "--seconds", metavar="S", help="Watch for this long. [default: 20; a command until its cause is clear]"
+    ),
 ]
 
 
@@ -44,22 +46,24 @@ def doctor(
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Do not import torch; read its build from files.")] = False,
     python: Annotated[
-        Path | None, typer.Option("--python", metavar="PATH", help="The Python whose torch is examined.")
+        Path | None, typer.Option("--python", metavar="PATH", help="Examine the torch of this Python.")
     ] = None,
     expect_gpus: Annotated[
-        int | None, typer.Option("--expect-gpus", metavar="N", min=0, help="How many GPUs to expect.")
+        int | None,
+        typer.Option("--expect-gpus", metavar="N", min=0, help="Expect this many GPUs, and report missing ones."),
     ] = None,
     ignore: IgnoredCauses = None,
     fail_on: Annotated[FailOn, typer.Option("--fail-on", help="Exit with 1 from this severity on.")] = FailOn.broken,
-    show_list: Annotated[bool, typer.Option("--list", help="All causes that doctor knows.")] = False,
+    show_list: Annotated[bool, typer.Option("--list", help="List all causes that doctor knows.")] = False,
     explain: Annotated[
         str | None,
         typer.Option(
-            "--explain", metavar="ID", autocompletion=complete_cause, help="One cause: meaning, fix, sources."
+            "--explain", metavar="ID", autocompletion=complete_cause, help="Explain one cause: meaning, fix, sources."
         ),
     ] = None,
     pid: Annotated[
-        int | None, typer.Option("--pid", metavar="PID", min=1, help="Watch this running job. Or: doctor -- COMMAND.")
+        int | None,
+        typer.Option("--pid", metavar="PID", min=1, help="Watch this running job. To start one: doctor -- COMMAND."),
     ] = None,
     seconds: WatchSeconds = None,
     slurm: Annotated[
@@ -70,7 +74,9 @@ def doctor(
     html: HtmlFile = None,
     sarif: SarifFile = None,
     out: OutFile = None,
-    no_redact: Annotated[bool, typer.Option("--no-redact", help="Keep names, paths and addresses in it.")] = False,
+    no_redact: Annotated[
+        bool, typer.Option("--no-redact", help="Keep names, paths and addresses in the output.")
+    ] = False,
     plain: PlainFlag = False,
     verbose: VerboseFlag = False,
     language: AnswerLanguage = None,

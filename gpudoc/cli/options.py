@@ -91,12 +91,14 @@ class Spoken(str, Enum):
 
 
 AnswerLanguage = Annotated[
-    Spoken | None, typer.Option("--language", help="The language of the answer; without it that of the text.")
+    Spoken | None, typer.Option("--language", help="Answer in this language instead of that of the text.")
 ]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print exactly one JSON document on stdout.")]
 PlainFlag = Annotated[
     bool,
-    typer.Option("--plain", envvar="GPUDOC_PLAIN", help="No colour, no animation, words for marks."),
+    typer.Option(
+        "--plain", envvar="GPUDOC_PLAIN", help="Use no colour and no animation, and words instead of symbols."
+    ),
 ]
 VerboseFlag = Annotated[bool, typer.Option("--verbose", "-v", help="Show everything, not only the first screen.")]
 OutFile = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Also write the result to this file.")]
@@ -106,8 +108,10 @@ HtmlFile = Annotated[
 SarifFile = Annotated[
     Path | None, typer.Option("--sarif", metavar="FILE", help="Write SARIF 2.1.0, for code scanning and editors.")
 ]
-SharedFlag = Annotated[bool, typer.Option("--shared", help="Go on though others compute on the GPU.")]
-DeviceName = Annotated[str, typer.Option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N.")]
+SharedFlag = Annotated[bool, typer.Option("--shared", help="Continue even while other processes use the GPU.")]
+DeviceName = Annotated[
+    str, typer.Option("--device", metavar="NAME", help="Use this device: auto, cpu, cuda or cuda:N.")
+]
 
 
 def complete_cause(incomplete: str) -> list[str]:
@@ -120,7 +124,7 @@ def complete_cause(incomplete: str) -> list[str]:
 IgnoredCauses = Annotated[
     list[str] | None,
     typer.Option(
-        "--ignore", metavar="ID", autocompletion=complete_cause, help="A cause to leave out; may be repeated."
+        "--ignore", metavar="ID", autocompletion=complete_cause, help="Leave out this cause; may be repeated."
     ),
 ]
 

@@ -19,54 +19,72 @@ from gpudoc.cli.options import (
 )
 
 ModelSource = Annotated[
-    str, typer.Option("--model", metavar="FILE", help="cfg.yaml, or the built-in quickstart or images.")
+    str, typer.Option("--model", metavar="FILE", help="Train this cfg.yaml, or the built-in quickstart or images.")
 ]
 ProfileName = Annotated[
-    str, typer.Option("--profile", metavar="PROFILE", help="auto, off, or a profile file that tune wrote.")
+    str, typer.Option("--profile", metavar="PROFILE", help="Use this profile: auto, off, or a file that tune wrote.")
 ]
 Steps = Annotated[
-    int | None, typer.Option("--steps", metavar="N", min=1, help="Optimizer steps in all, also over resumes.")
+    int | None,
+    typer.Option("--steps", metavar="N", min=1, help="Stop after this many optimizer steps, counted over all resumes."),
 ]
-Epochs = Annotated[int | None, typer.Option("--epochs", metavar="N", min=1, help="Passes over the data.")]
+Epochs = Annotated[
+    int | None, typer.Option("--epochs", metavar="N", min=1, help="Stop after this many passes over the data.")
+]
 BatchSize = Annotated[
-    int | None, typer.Option("--batch-size", metavar="N", min=1, help="The largest micro batch per device.")
+    int | None, typer.Option("--batch-size", metavar="N", min=1, help="Use no larger micro batch per device than this.")
 ]
-Workers = Annotated[int | None, typer.Option("--num-workers", metavar="N", min=0, help="Loader processes.")]
-PrecisionName = Annotated[str | None, typer.Option("--precision", metavar="NAME", help="auto, bf16, fp16 or fp32.")]
+Workers = Annotated[
+    int | None, typer.Option("--num-workers", metavar="N", min=0, help="Load data with this many processes.")
+]
+PrecisionName = Annotated[
+    str | None, typer.Option("--precision", metavar="NAME", help="Compute in auto, bf16, fp16 or fp32.")
+]
 MemoryLimit = Annotated[
-    str | None, typer.Option("--memory-limit", metavar="SIZE", help="Live under this: 8GiB, 512MiB.")
+    str | None, typer.Option("--memory-limit", metavar="SIZE", help="Stay under this much memory: 8GiB, 512MiB.")
 ]
 RunDir = Annotated[
-    Path | None, typer.Option("--run-dir", metavar="DIR", help="Where the run is kept; default runs/<config name>.")
+    Path | None,
+    typer.Option("--run-dir", metavar="DIR", help="Keep the run in this folder; default runs/<config name>."),
 ]
 Resume = Annotated[
-    str, typer.Option("--resume", metavar="RUN", help="auto, never, or the run directory to go on with.")
+    str, typer.Option("--resume", metavar="RUN", help="Resume: auto, never, or the run directory to continue.")
 ]
-NoPreflight = Annotated[bool, typer.Option("--no-preflight", help="Do not ask doctor first.")]
-ProveResume = Annotated[bool, typer.Option("--prove-resume", help="Run, kill, resume, and compare every bit.")]
+NoPreflight = Annotated[bool, typer.Option("--no-preflight", help="Do not run doctor first.")]
+ProveResume = Annotated[
+    bool, typer.Option("--prove-resume", help="Prove exact resume: run, kill, resume, and compare every bit.")
+]
 Trace = Annotated[int, typer.Option("--trace", metavar="N", min=0, help="Write a profiler trace of N steps.")]
 LogTo = Annotated[
     str,
     typer.Option(
         "--log-to",
         metavar="NAME,...",
-        help="Also write the figures to tensorboard, wandb or trackio; several with commas.",
+        help="Also log to tensorboard, wandb or trackio; separate several with commas.",
     ),
 ]
 Gpus = Annotated[
-    str | None, typer.Option("--gpus", metavar="N", help="auto or N: one process each; on a CPU N processes.")
+    str | None,
+    typer.Option(
+        "--gpus", metavar="N", help="Use this many GPUs, or auto, with a process for each; on a CPU N processes."
+    ),
 ]
 Slurm = Annotated[
     Path | None, typer.Option("--slurm", metavar="FILE", help="Write an sbatch file for this run instead of running.")
 ]
 OnHang = Annotated[
-    str, typer.Option("--on-hang", metavar="THEN", help="When nothing moves any more: report, or end the run too.")
+    str,
+    typer.Option(
+        "--on-hang", metavar="THEN", help="Choose what happens when the run hangs: report, or end to stop it too."
+    ),
 ]
 Allow = Annotated[
-    str, typer.Option("--allow", metavar="batch", help="Of a command: take the profile's batch too, not its own.")
+    str,
+    typer.Option("--allow", metavar="batch", help="For a command: use the profile's batch, not the script's."),
 ]
 Assign = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="key=value, repeatable: --set lr=1e-3.")
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Set a value of the config; may be repeated: --set lr=1e-3."),
 ]
 
 

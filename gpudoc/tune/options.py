@@ -27,20 +27,33 @@ _ALLOWED = ("batch", "network")
 class SearchOptions:
     """The options of `gpudoc tune`, written as on the command line; either `model` or `command` says what is tuned."""
 
-    model: Annotated[str, Option("cfg.yaml, or the built-in quickstart or images. Or: tune -- COMMAND.", "FILE")] = ""
-    budget: Annotated[str, Option("How long the search may take: 90s, 5m, 1h.", "TIME")] = "5m"
-    goal: Annotated[str, Option("throughput: fastest with memory to spare; or largest.", "GOAL")] = "throughput"
-    only: Annotated[str, Option("batch,speed,loader, or scaling; of a command look,loader,batch.", "PART,...")] = ""
+    model: Annotated[
+        str, Option("Tune this cfg.yaml, or the built-in quickstart or images. For a script: tune -- COMMAND.", "FILE")
+    ] = ""
+    budget: Annotated[str, Option("Limit the search to this time: 90s, 5m, 1h.", "TIME")] = "5m"
+    goal: Annotated[
+        str, Option("Aim for throughput (the fastest, with memory to spare) or for the largest batch.", "GOAL")
+    ] = "throughput"
+    only: Annotated[
+        str, Option("Search only these: batch,speed,loader or scaling; for a command look,loader,batch.", "PART,...")
+    ] = ""
     max_batch: Annotated[int | None, Option("Try no batch above this one.", "N")] = None
-    device: Annotated[str, Option("auto, cpu, cuda or cuda:N.", "NAME")] = "auto"
+    device: Annotated[str, Option("Use this device: auto, cpu, cuda or cuda:N.", "NAME")] = "auto"
     gpus: Annotated[
-        str | None, Option("auto or N: one process each; on a CPU N processes.", "N", ("--gpus", "--ranks"))
+        str | None,
+        Option(
+            "Use this many GPUs, or auto, with a process for each; on a CPU N processes.", "N", ("--gpus", "--ranks")
+        ),
     ] = None
-    shared: Annotated[bool, Option("Go on though others compute on the GPU.")] = False
-    memory_limit: Annotated[str, Option("Limit memory, e.g. 8GiB.", "SIZE")] = ""
-    target: Annotated[str, Option("Run nothing: predict for 'RTX 3090', 24GiB, ...", "GPU_OR_SIZE,...")] = ""
-    allow: Annotated[str, Option("Commands only: network: let trials use it; batch: compare it, too.", "WHAT,...")] = ""
-    in_place: Annotated[bool, Option("Commands only: let trials write files and use the network.")] = False
+    shared: Annotated[bool, Option("Continue even while other processes use the GPU.")] = False
+    memory_limit: Annotated[str, Option("Limit memory to this: 8GiB, 512MiB.", "SIZE")] = ""
+    target: Annotated[
+        str, Option("Predict for these without running anything: 'RTX 3090', 24GiB, ...", "GPU_OR_SIZE,...")
+    ] = ""
+    allow: Annotated[
+        str, Option("For a command: let trials use the network (network) or compare batch sizes (batch).", "WHAT,...")
+    ] = ""
+    in_place: Annotated[bool, Option("For a command: let trials write files and use the network.")] = False
     out: Annotated[Path | None, Option("Write the profile to this file.", "FILE")] = None
     fresh: Annotated[bool, Option("Forget the trials of an earlier, unfinished search.")] = False
     command: tuple[str, ...] = ()
