@@ -30,6 +30,13 @@ WatchSeconds = Annotated[
     ),
 ]
 
+ExplainedCause = Annotated[
+    str | None,
+    typer.Option(
+        "--explain", metavar="ID", autocompletion=complete_cause, help="Explain one cause: meaning, fix, sources."
+    ),
+]
+
 
 class FailOn(str, Enum):
     """From which severity on the exit code is 1."""
@@ -55,12 +62,7 @@ def doctor(
     ignore: IgnoredCauses = None,
     fail_on: Annotated[FailOn, typer.Option("--fail-on", help="Exit with 1 from this severity on.")] = FailOn.broken,
     show_list: Annotated[bool, typer.Option("--list", help="List all causes that doctor knows.")] = False,
-    explain: Annotated[
-        str | None,
-        typer.Option(
-            "--explain", metavar="ID", autocompletion=complete_cause, help="Explain one cause: meaning, fix, sources."
-        ),
-    ] = None,
+    explain: ExplainedCause = None,
     pid: Annotated[
         int | None,
         typer.Option("--pid", metavar="PID", min=1, help="Watch this running job. To start one: doctor -- COMMAND."),
