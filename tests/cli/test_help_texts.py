@@ -7,8 +7,8 @@ from gpudoc.cli.app import app
 # grows when an option needs another verb
 VERBS = {
     "Aim", "Also", "Answer", "Check", "Choose", "Compare", "Compute", "Continue", "Examine", "Exit", "Expect",
-    "Explain", "Find", "Forget", "Import", "Keep", "Leave", "Let", "Limit", "List", "Load", "Measure", "Name", "Predict",
-    "Print", "Prove", "Remove", "Resume", "Run", "Search", "Serve", "Set", "Show", "Stay", "Stop", "Take", "Then",
+    "Explain", "Find", "Forget", "Import", "Keep", "Leave", "Let", "Limit", "List", "Load", "Measure", "Name",
+    "Predict", "Print", "Prove", "Remove", "Resume", "Run", "Search", "Serve", "Set", "Show", "Stay", "Stop", "Take", "Then",
     "Train", "Try", "Tune", "Use", "Watch", "Write",
 }  # fmt: skip
 # they begin with who or where, and then with a verb
