@@ -8,8 +8,8 @@ from gpudoc.cli.app import app
 VERBS = {
     "Aim", "Also", "Answer", "Check", "Choose", "Compare", "Compute", "Continue", "Examine", "Exit", "Expect",
     "Explain", "Find", "Forget", "Import", "Keep", "Leave", "Let", "Limit", "List", "Load", "Measure", "Name",
-    "Predict", "Print", "Prove", "Remove", "Resume", "Run", "Search", "Serve", "Set", "Show", "Stay", "Stop", "Take", "Then",
-    "Train", "Try", "Tune", "Use", "Watch", "Write",
+    "Predict", "Print", "Prove", "Remove", "Resume", "Run", "Search", "Serve", "Set", "Show", "Stay", "Stop", "Take",
+    "Then", "Train", "Try", "Tune", "Use", "Watch", "Write",
 }  # fmt: skip
 # they begin with who or where, and then with a verb
 BEFORE = ("Do not ", "For a command: ", "With --across: ")
