@@ -9,7 +9,7 @@ from gpudoc.process.openmp import in_shell, missing_for_any
 from gpudoc.render.console import print_json, stdout
 from gpudoc.render.trials import loader_lines, trial_lines
 from gpudoc.render.verdict import first_line
-from gpudoc.script.advice import by_option, describe_loader
+from gpudoc.script.advice import about_order, by_option, describe_loader
 from gpudoc.script.look import ScriptLook
 from gpudoc.script.remember import BATCH
 from gpudoc.script.search import ScriptResult, document
@@ -122,6 +122,8 @@ def _to_write(result: ScriptResult) -> list[str]:
     if result.lines:
         lines += ["", "to write into the script (or run it with the profile, without a change)"]
         lines += [f"  {line}" for line in result.lines]
+        order = about_order(result.look, result.findings.feed)
+        lines += [f"  {order}"] if order else []
     waits = missing_for_any(result.findings.variant.wait_policy, {})
     if waits:
         lines += ["", "to set where it is started (or run it with the profile)", f"  export {in_shell(waits)}"]

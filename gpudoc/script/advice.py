@@ -47,6 +47,19 @@ def by_option(look: ScriptLook, feed: Loader | None) -> str:
     return " ".join(options)
 
 
+def about_order(look: ScriptLook, feed: Loader | None) -> str:
+    """What writing `persistent_workers=True` into a script that shuffles changes besides; '' where nothing."""
+    loader = look.training
+    if loader is None or feed is None or not feed.num_workers or not feed.persistent_workers:
+        return ""
+    if loader.persistent_workers or not loader.sampler.endswith("RandomSampler"):
+        return ""
+    return (
+        "persistent_workers=True, written there, shuffles the second and later epochs differently: PyTorch then draws "
+        "one random number less for each epoch; gpudoc train draws that number and keeps the order"
+    )
+
+
 def _arguments(feed: Loader | None, batch: int | None) -> str:
     words = [] if batch is None else [f"batch_size={batch}"]
     if feed is not None:

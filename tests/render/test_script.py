@@ -20,6 +20,7 @@ def test_a_search_says_what_the_script_is_what_was_found_why_and_what_to_type():
         "largest batch",
         "num_workers 3:",
         "  train.py:7: DataLoader(..., num_workers=3, prefetch_factor=2,",
+        "  persistent_workers=True, written there, shuffles the second and later epochs differently",
         "offered batch     16 (the script's own: 8)",
         "  train.py:7: DataLoader(..., batch_size=16)",
         "from batch 16 on the steps waited for data",

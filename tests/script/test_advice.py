@@ -1,7 +1,7 @@
 import pytest
 
 from gpudoc.profile.model import Loader
-from gpudoc.script.advice import about_a_larger_batch, by_option, describe_loader, lines, said_not_set
+from gpudoc.script.advice import about_a_larger_batch, about_order, by_option, describe_loader, lines, said_not_set
 from gpudoc.script.look import look_at
 from tests.script.pretended import Pretended, loader, seen, session_of, steps
 
@@ -35,6 +35,14 @@ def look(**built):
 )  # fmt: skip
 def test_the_line_is_in_the_words_of_whoever_builds_the_loader(through, feed, batch, line):
     assert [str(one) for one in lines(look(through=through), feed, batch)] == [line]
+
+
+def test_that_workers_kept_over_epochs_change_the_order_of_a_loader_that_shuffles_is_said():
+    assert "shuffles the second and later epochs differently" in about_order(look(sampler="RandomSampler"), FEED)
+    assert about_order(look(sampler="SequentialSampler"), FEED) == ""
+    assert about_order(look(sampler="RandomSampler", persistent_workers=True), FEED) == ""
+    assert about_order(look(sampler="RandomSampler"), Loader(num_workers=6)) == ""
+    assert about_order(look(sampler="RandomSampler"), None) == ""
 
 
 def test_there_is_no_line_where_nothing_changes_or_no_loader_trains():
