@@ -1,0 +1,13 @@
+"""Every rewrite there is: one module per family, in the order in which they should be tried."""
+
+from __future__ import annotations
+
+from gpudoc.fix.rewrites.anomaly import ANOMALY_OFF
+from gpudoc.fix.rewrites.base import Rewrite
+from gpudoc.fix.rewrites.evaluation import EVALUATION_NO_GRAD
+from gpudoc.fix.rewrites.graph import DETACH_SUM, RETAIN_GRAPH
+
+# wrong by accident, then work that is done again and again, then the loader, the loop and precision
+REWRITES: tuple[Rewrite, ...] = (ANOMALY_OFF, EVALUATION_NO_GRAD, DETACH_SUM, RETAIN_GRAPH)
+
+__all__ = ["REWRITES", "Rewrite"]

@@ -1,0 +1,245 @@
+"""11: an evaluation that records a graph for a backward that never comes."""
+
+from __future__ import annotations
+
+import re
+
+import libcst as cst
+
+from gpudoc.fix.flow import backwards, feeding_backward, is_plain, key
+from gpudoc.fix.model import Claim, Evidence
+from gpudoc.fix.rewrites.base import (
+    Proposal,
+    Rewrite,
+    RewriteSite,
+    indented,
+    insert_line,
+    measured_lines,
+    statements,
+    step_of_indent,
+    torch_name,
+)
+from gpudoc.fix.source import Node, Source
+from gpudoc.fix.tree import (
+    Function,
+    below,
+    binding,
+    called,
+    calls,
+    class_of,
+    dotted,
+    function_of,
+    local_class,
+    local_functions,
+    loops_around,
+    words,
+)
+
+ID = "evaluation-no-grad"
+_EVALUATES = re.compile(
+    r"(?:^|_)(?:eval|evaluate|evaluation|valid|validate|validation|val|test|infer|inference|predict|accuracy)(?:_|$)"
+)
+_NEEDS_GRADIENTS = re.compile(
+    r"attack|adversar|fgsm|(?:^|_)pgd|perturb|saliency|attribut|grad(?!_norm)|explain|jacobian", re.IGNORECASE
+)
+_OFF = frozenset({"no_grad", "inference_mode", "set_grad_enabled", "enable_grad"})
+# frameworks call these without gradients already
+_HOOKS = frozenset({"validation_step", "test_step", "predict_step", "evaluate_step"})
+_GRADIENT_WORDS = frozenset(
+    {"create_graph", "enable_grad", "requires_grad_", "requires_grad", "jacobian", "hessian", "vjp", "jvp"}
+)
+
+
+def find(source: Source, evidence: Evidence) -> list[Proposal]:
+    """Functions, else loops, that a measured line is in and that only evaluate."""
+    lines = [line for file, line in evidence.no_backward_at if file == source.path]
+    found: list[Proposal] = []
+    done: list[Node] = []
+    for statement in statements(source, [*lines, *measured_lines(source, evidence)]):
+        function = function_of(source, statement)
+        place = function if function is not None and _is_evaluation(function) else _evaluating_loop(source, statement)
+        if place is None or place in done or _is_off(source, statement):
+            continue
+        done.append(place)
+        site = RewriteSite(ID, Claim.EXACT, source, place)
+        reason = _why_not(source, place)
+        found.append(site.refuse(reason) if reason else _change(site))
+    return found
+
+
+def _is_evaluation(function: Function) -> bool:
+    if function.name.value in _HOOKS:
+        return False
+    if _EVALUATES.search(function.name.value):
+        return True
+    trains = any(called(call) == "train" and not call.args for call in calls(function)) or backwards(function)
+    return not trains and any(called(call) == "eval" and not call.args for call in calls(function))
+
+
+def _evaluating_loop(source: Source, statement: Node) -> cst.For | None:
+    """The outermost loop around a statement that comes after `model.eval()` in the same block."""
+    loops = [loop for loop in loops_around(source, statement) if isinstance(loop, cst.For)]
+    if isinstance(statement, cst.For):
+        loops.insert(0, statement)
+    for loop in reversed(loops):
+        block = source.parent(loop)
+        if not isinstance(block, cst.IndentedBlock | cst.Module):
+            continue
+        modes = [
+            called(call)
+            for one in block.body[: list(block.body).index(loop)]
+            if isinstance(one, cst.SimpleStatementLine)
+            for call in calls(one)
+            if called(call) in ("eval", "train") and isinstance(call.func, cst.Attribute)
+        ]
+        if modes and modes[-1] == "eval":
+            return loop
+    return None
+
+
+def _is_off(source: Source, statement: Node) -> bool:
+    for above in source.ancestors(statement):
+        if isinstance(above, cst.With) and any(_names_off(item.item) for item in above.items):
+            return True
+        if isinstance(above, cst.FunctionDef):
+            if any(_names_off(one.decorator) for one in above.decorators):
+                return True
+            return any(called(call) == "set_grad_enabled" for call in calls(above))
+    return False
+
+
+def _names_off(node: Node) -> bool:
+    return any(isinstance(one, cst.Name) and one.value in _OFF for one in below(node))
+
+
+def _why_not(source: Source, place: Node) -> str:
+    """Why gradients may be needed in a function or a loop; '' where nothing says so."""
+    if not torch_name(source):
+        return "the file does not import torch by a name that a new line could use"
+    if needed := _gradients_in(source, place, depth=0):
+        return needed
+    given = sorted(_GRADIENT_WORDS & words(source) - {"requires_grad"})
+    if given:
+        return f"`{given[0]}` in this file says that gradients of another kind are taken, perhaps in here"
+    other = [called(call) for call in backwards(source.module) if "backward" not in called(call).lower()]
+    if other:
+        return f"`{other[0]}` in this file takes gradients, perhaps in the model that is evaluated"
+    if isinstance(place, cst.FunctionDef):
+        if place.asynchronous is not None or any(isinstance(one, cst.Yield) for one in below(place)):
+            return "the function gives its results one by one, and what happens between them would lose gradients too"
+        if any("jit" in source.code(one) or "compile" in source.code(one) for one in place.decorators):
+            return "the function is compiled, and a decorator would change what is compiled"
+        return _result_is_needed(source, place)
+    parts = {key(source, part) for one in below(place) for _, part in binding(one)} & feeding_backward(source)
+    if parts and _read_outside(source, place, parts):
+        return "what the loop computes may go into a backward later"
+    return ""
+
+
+def _gradients_in(source: Source, place: Node, *, depth: int) -> str:
+    for call in calls(place):
+        name = called(call)
+        if call in backwards(call):
+            return f"it calls `{name}` itself: gradients are needed in it"
+        if name == "step" and isinstance(call.func, cst.Attribute) and "optim" in source.code(call.func.value).lower():
+            return "it also trains: it calls the optimizer"
+        if _NEEDS_GRADIENTS.search(name) and name not in _OFF and "zero_grad" not in name:
+            return f"`{name}` sounds as if it takes gradients"
+    for one in below(place):
+        if isinstance(one, cst.Attribute) and one.attr.value in ("grad", "requires_grad", "requires_grad_"):
+            return f"it uses `.{one.attr.value}`: gradients are needed in it"
+    if depth < 4:
+        for call in calls(place):
+            for inner in _bodies(source, called(call)):
+                if inner is not place and (reason := _gradients_in(source, inner, depth=depth + 1)):
+                    return f"it calls `{called(call)}`, and there: {reason}"
+    return ""
+
+
+def _bodies(source: Source, name: str) -> list[Node]:
+    owner = local_class(source, name)
+    if owner is not None:
+        return [owner]
+    return [one for one in local_functions(source, name) if one.name.value not in ("train", "eval", "step")]
+
+
+def _result_is_needed(source: Source, function: Function) -> str:
+    """Why what a function returns may go into a backward."""
+    plain_names = {
+        name
+        for name in {n for one in below(function) for n, _ in binding(one)}
+        if all(
+            is_plain(one.value) or _is_count(one.value)
+            for one in below(function)
+            if isinstance(one, cst.Assign | cst.AugAssign | cst.AnnAssign)
+            and one.value is not None
+            and any(bound == name for bound, _ in binding(one))
+        )
+        and not any(isinstance(one, cst.Param) and one.name.value == name for one in below(function))
+    }
+    for one in below(function):
+        if isinstance(one, cst.Return) and one.value is not None and not _plain_result(one.value, plain_names):
+            name = function.name.value
+            if class_of(source, function) is not None and name.startswith("__"):
+                return "it is called in ways that this file does not show"
+            fed = feeding_backward(source)
+            if {name, f".{name}"} & fed:
+                return f"what `{name}` returns may go into a backward"
+            if not _is_called(source, name):
+                return f"this file does not show what is done with the result of `{name}`"
+    return ""
+
+
+def _is_count(node: Node) -> bool:
+    return isinstance(node, cst.Call) and called(node) in ("size", "numel")
+
+
+def _plain_result(node: Node, names: set[str]) -> bool:
+    if isinstance(node, cst.Name):
+        return node.value in names
+    if isinstance(node, cst.BinaryOperation):
+        return _plain_result(node.left, names) and _plain_result(node.right, names)
+    if isinstance(node, cst.Tuple | cst.List):
+        return all(_plain_result(one.value, names) for one in node.elements)
+    return is_plain(node)
+
+
+def _is_called(source: Source, name: str) -> bool:
+    return any(called(call) == name for call in calls(source.module))
+
+
+def _read_outside(source: Source, place: Node, parts: set[str]) -> bool:
+    """Whether what a loop binds is read outside of it, where no other loop binds it first; rounds go round."""
+    start, end = source.span(place)
+    for one in source.nodes:
+        if not isinstance(one, cst.Name | cst.Attribute) or start <= source.span(one)[0] < end:
+            continue
+        if not dotted(one) or key(source, one) not in parts:
+            continue
+        above = list(source.ancestors(one))
+        if any(part is one for node in above for _, part in binding(node)):
+            continue
+        loops = [node for node in above if isinstance(node, cst.For | cst.FunctionDef)]
+        if not any(name == dotted(one) for loop in loops for name, _ in _targets(loop)):
+            return True
+    return False
+
+
+def _targets(node: Node) -> list[tuple[str, Node]]:
+    return list(binding(node)) if isinstance(node, cst.For) else []
+
+
+def _change(site: RewriteSite) -> Proposal:
+    source, place = site.source, site.node
+    torch, indent = torch_name(source), source.indent(place)
+    if isinstance(place, cst.FunctionDef):
+        # the last decorator is the first to wrap: gradients are off inside of whatever else it gets
+        line = source.line(place.name)
+        return site.change([insert_line(source, line, f"{indent}@{torch}.no_grad()")])
+    moved = indented(source, place, step_of_indent(source))
+    if moved is None:
+        return site.refuse("a text over several lines stands in the loop, and would change with its indentation")
+    return site.change([insert_line(source, source.line(place), f"{indent}with {torch}.no_grad():"), *moved])
+
+
+EVALUATION_NO_GRAD = Rewrite(ID, 11, Claim.EXACT, find)

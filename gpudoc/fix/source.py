@@ -1,0 +1,242 @@
+"""A source file that keeps every byte: its tree, the node of a line, one change, and the diff for `patch -p1`."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import libcst as cst
+from libcst.metadata import MetadataWrapper, ParentNodeProvider, PositionProvider, WhitespaceInclusivePositionProvider
+
+from gpudoc.reading import UnreadableError, read_bytes
+
+MOST_HUNK_LINES = 12
+_MOST_BYTES = 1 << 20
+# a tree of more needs many seconds on one core
+_MOST_LINES = 8_000
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
+_GENERATED = re.compile(
+    r"@generated|do not edit|auto-?generated|(?:this )?(?:file|code) (?:was|is) generated|^\W*generated (?:by|from) ",
+    re.IGNORECASE,
+)
+_CODING = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
+Node = cst.CSTNode
+
+
+class UnfixableError(Exception):
+    """A file that no rewrite may touch; the text says why, as a sentence without the file's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """`text` in the place of the characters from `start` to before `end`."""
+
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(eq=False, slots=True)
+class Source:
+    """One file with its tree; offsets count the characters of `text`, lines count from 1."""
+
+    path: Path
+    text: str
+    module: cst.Module
+    _positions: dict[Node, tuple[int, int]] = field(repr=False)
+    _outer: dict[Node, tuple[int, int]] = field(repr=False)
+    _parents: Mapping[Node, Node] = field(repr=False)
+    _starts: list[int] = field(repr=False)
+    nodes: tuple[Node, ...] = field(repr=False)
+    """Every node in the order of the text."""
+
+    def span(self, node: Node) -> tuple[int, int]:
+        """From which character to which `node` stands, without its own parentheses."""
+        return self._positions[node]
+
+    def outer_span(self, node: Node) -> tuple[int, int]:
+        """The same with the node's own parentheses."""
+        return self._outer[node] if isinstance(node, cst.BaseExpression) else self._positions[node]
+
+    def code(self, node: Node) -> str:
+        """What stands in the file for `node`, with its own parentheses."""
+        start, end = self.outer_span(node)
+        return self.text[start:end]
+
+    def parent(self, node: Node) -> Node | None:
+        """The node around `node`; None for the module."""
+        return self._parents.get(node)
+
+    def ancestors(self, node: Node) -> Iterator[Node]:
+        """The nodes around `node`, from the inside out."""
+        above = self._parents.get(node)
+        while above is not None:
+            yield above
+            above = self._parents.get(above)
+
+    def line(self, node: Node) -> int:
+        """The line on which `node` begins."""
+        return self.line_at(self.span(node)[0])
+
+    def last_line(self, node: Node) -> int:
+        """The line on which `node` ends."""
+        start, end = self.span(node)
+        return self.line_at(max(start, end - 1))
+
+    def line_at(self, offset: int) -> int:
+        """The line that holds the character at `offset`."""
+        low, high = 0, len(self._starts)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._starts[middle] <= offset else (low, middle)
+        return low + 1
+
+    def line_start(self, line: int) -> int:
+        """The offset of the first character of `line`; the end of the text behind the last line."""
+        return self._starts[line - 1] if line <= len(self._starts) else len(self.text)
+
+    def line_text(self, line: int) -> str:
+        """`line` with its line ending."""
+        return self.text[self.line_start(line) : self.line_start(line + 1)]
+
+    def indent(self, node: Node) -> str:
+        """The white space in front of the line on which `node` begins."""
+        text = self.line_text(self.line(node))
+        return text[: len(text) - len(text.lstrip(" \t\f"))]
+
+    def newline(self, line: int) -> str:
+        """How `line` ends; as the file's first line where it is the last and has no ending."""
+        for text in (self.line_text(line), self.line_text(1)):
+            for ending in ("\r\n", "\n", "\r"):
+                if text.endswith(ending):
+                    return ending
+        return "\n"
+
+    def statement_at(self, line: int) -> Node | None:
+        """The smallest statement that a frame at `line` may be in: a simple line, or the head of a block."""
+        best: Node | None = None
+        for node in self.nodes:
+            if isinstance(node, cst.SimpleStatementLine):
+                last = self.last_line(node)
+            elif isinstance(node, cst.BaseCompoundStatement) and hasattr(node, "body"):
+                last = self.line_at(max(self.span(node)[0], self._positions[node.body][0] - 1))
+            else:
+                continue
+            if self.line(node) <= line <= last and (best is None or self.line(node) >= self.line(best)):
+                best = node
+        return best
+
+    def changed(self, edits: Sequence[Edit]) -> str:
+        """The text with `edits` made, which may not overlap; of two at one place the first comes first."""
+        text, last = self.text, len(self.text) + 1
+        order = sorted(enumerate(edits), key=lambda one: (one[1].start, one[1].end, one[0]), reverse=True)
+        for _, edit in order:
+            assert edit.start <= edit.end <= last, "edits overlap"
+            text = text[: edit.start] + edit.text + text[edit.end :]
+            last = edit.start
+        return text
+
+
+def read_source(path: Path) -> Source:
+    """The file at `path` as a tree; UnfixableError where none of its lines may be changed."""
+    try:
+        data = read_bytes(path, "Python", most_bytes=_MOST_BYTES)
+    except UnreadableError as problem:
+        raise UnfixableError(problem.reason) from None
+    return parse_source(path, data)
+
+
+def parse_source(path: Path, data: bytes) -> Source:
+    """The same of bytes that were read already."""
+    if path.suffix == ".ipynb":
+        raise UnfixableError("it is a notebook, and only files of plain Python can be changed")
+    for line in data.splitlines()[:2]:
+        found = _CODING.match(line)
+        if found and found[1].lower().replace(b"_", b"-") not in (b"utf-8", b"utf8", b"ascii", b"us-ascii"):
+            raise UnfixableError(f"it is written in {found[1].decode()}, not in UTF-8")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as problem:
+        raise UnfixableError(f"it is not UTF-8 text (byte {problem.start})") from None
+    if text.count("\n") + text.count("\r") > 2 * _MOST_LINES:
+        raise UnfixableError(f"it is too large: more than {_MOST_LINES:,} lines")
+    comments = [line for line in text.splitlines()[:15] if line.lstrip("\ufeff \t").startswith(("#", '"""'))]
+    if any(_GENERATED.search(line) for line in comments):
+        raise UnfixableError("its first lines say that it is generated, and it would lose a change the next time")
+    _compiles(path, text)
+    mark = len(text) - len(text.lstrip("\ufeff"))
+    try:
+        module = cst.parse_module(text[mark:])
+    except (cst.ParserSyntaxError, RecursionError) as problem:
+        reason = f"line {problem.raw_line}" if isinstance(problem, cst.ParserSyntaxError) else "nested too deeply"
+        raise UnfixableError(f"its syntax cannot be read ({reason})") from None
+    if module.code != text[mark:]:
+        raise UnfixableError("its tree does not give back the same text")
+    return _with_positions(path, text, module, mark)
+
+
+def _compiles(path: Path, text: str) -> None:
+    try:
+        compile(text.lstrip("\ufeff"), str(path), "exec", dont_inherit=True)
+    except SyntaxError as problem:
+        raise UnfixableError(
+            f"this Python cannot read its line {problem.lineno} ({problem.msg}): is it written for another version?"
+        ) from None
+    except (ValueError, RecursionError, MemoryError) as problem:
+        raise UnfixableError(f"this Python cannot read it ({problem})") from None
+
+
+def _with_positions(path: Path, text: str, module: cst.Module, mark: int) -> Source:
+    wrapper = MetadataWrapper(module, unsafe_skip_copy=True)
+    found = wrapper.resolve_many([PositionProvider, WhitespaceInclusivePositionProvider, ParentNodeProvider])
+    starts = [line.start() for line in _LINE.finditer(text)]
+    if len(starts) > 1 and starts[-1] == len(text):
+        starts.pop()
+
+    def offsets(ranges: object) -> dict[Node, tuple[int, int]]:
+        assert isinstance(ranges, Mapping)
+        result = {}
+        for node, place in ranges.items():
+            begin, end = place.start, place.end
+            first = (starts[begin.line - 1] if begin.line <= len(starts) else len(text)) + begin.column
+            last = (starts[end.line - 1] if end.line <= len(starts) else len(text)) + end.column
+            # a byte order mark is a character of the first line that the tree does not have
+            result[node] = (first + mark * (begin.line == 1), last + mark * (end.line == 1))
+        return result
+
+    positions, outer = offsets(found[PositionProvider]), offsets(found[WhitespaceInclusivePositionProvider])
+    parents = {node: above for node, above in found[ParentNodeProvider].items() if isinstance(above, cst.CSTNode)}
+    nodes = tuple(node for node in _walk(module) if node in positions)
+    return Source(path, text, module, positions, outer, parents, starts, nodes)
+
+
+def _walk(node: Node) -> Iterator[Node]:
+    stack = [node]
+    while stack:
+        top = stack.pop()
+        yield top
+        stack.extend(reversed(top.children))
+
+
+def changed_lines(before: str, after: str) -> int:
+    """How many lines a diff of two texts takes away and adds."""
+    pieces = difflib.SequenceMatcher(None, _lines(before), _lines(after), autojunk=False).get_opcodes()
+    return sum(b - a + d - c for kind, a, b, c, d in pieces if kind != "equal")
+
+
+def unified_diff(name: str, before: str, after: str) -> bytes:
+    """What `patch -p1` takes in the folder that `name` is relative to; `patch -p1 -R` gives `before` back."""
+    pieces: list[str] = []
+    for line in difflib.unified_diff(_lines(before), _lines(after), f"a/{name}", f"b/{name}"):
+        pieces.append(line)
+        if not line.endswith(("\n", "\r")):
+            pieces.append("\n\\ No newline at end of file\n")
+    return "".join(pieces).encode("utf-8")
+
+
+def _lines(text: str) -> list[str]:
+    # a form feed or a line separator inside of a string ends no line, as it does for str.splitlines
+    return re.findall(r"[^\n]*\n|[^\n]+", text)
