@@ -6,8 +6,20 @@ from gpudoc.fix.rewrites.anomaly import ANOMALY_OFF
 from gpudoc.fix.rewrites.base import Rewrite
 from gpudoc.fix.rewrites.evaluation import EVALUATION_NO_GRAD
 from gpudoc.fix.rewrites.graph import DETACH_SUM, RETAIN_GRAPH
+from gpudoc.fix.rewrites.loader import ITERABLE_WORKER, LOADER_WORKERS, PERSISTENT_WORKERS, PIN_MEMORY
+from gpudoc.fix.rewrites.zero_fill import ZERO_FILL
 
 # wrong by accident, then work that is done again and again, then the loader, the loop and precision
-REWRITES: tuple[Rewrite, ...] = (ANOMALY_OFF, EVALUATION_NO_GRAD, DETACH_SUM, RETAIN_GRAPH)
+REWRITES: tuple[Rewrite, ...] = (
+    ANOMALY_OFF,
+    EVALUATION_NO_GRAD,
+    DETACH_SUM,
+    RETAIN_GRAPH,
+    ZERO_FILL,
+    LOADER_WORKERS,
+    ITERABLE_WORKER,
+    PERSISTENT_WORKERS,
+    PIN_MEMORY,
+)
 
 __all__ = ["REWRITES", "Rewrite"]

@@ -1,0 +1,354 @@
+"""1 to 4: what is written where the script makes the DataLoader that its steps wait for."""
+
+from __future__ import annotations
+
+import re
+
+import libcst as cst
+
+from gpudoc.fix.flow import FILLING
+from gpudoc.fix.model import Claim, Evidence
+from gpudoc.fix.rewrites.base import (
+    Proposal,
+    Rewrite,
+    RewriteSite,
+    add_argument,
+    measured_lines,
+    replace,
+    statements,
+)
+from gpudoc.fix.source import Edit, Source
+from gpudoc.fix.tree import (
+    argument,
+    bases,
+    below,
+    binding,
+    bindings,
+    called,
+    calls,
+    dotted,
+    is_false,
+    is_literal,
+    local_class,
+    local_functions,
+    loops_around,
+    methods,
+    qualified,
+    scope_of,
+    words,
+)
+
+WORKERS, ONE_WORKER, PERSISTENT, PINNED = "loader-workers", "iterable-worker", "persistent-workers", "pin-memory"
+_ITERABLES = frozenset({"IterableDataset", "IterDataPipe"})
+_RANDOM = re.compile(
+    r"\b(?:random|rand|randn|randint|randperm|uniform|normal|shuffle|choice|choices|sample|multinomial|bernoulli)\b"
+)
+# transforms and collators of libraries that draw from the generator of the process that calls them
+_DRAWS = re.compile(
+    r"^(?:Random\w*|ColorJitter|AutoAugment|TrivialAugment\w*|RandAugment|AugMix|ElasticTransform|GaussianBlur|GaussianNoise|MixUp|CutMix|DataCollatorForLanguageModeling|DataCollatorForWholeWordMask|DataCollatorForPermutationLanguageModeling|albumentations|SpecAugment|TimeMasking|FrequencyMasking)$"
+)
+_NOT_DRAWS = frozenset({"RandomSampler"})
+_HANDLES = frozenset(
+    {"open", "File", "connect", "ZipFile", "TarFile", "LMDB", "Environment", "VideoCapture", "socket", "Popen"}
+)
+_ON_GPU = frozenset({"cuda"})
+_CHANGING = FILLING | {"pop", "popleft", "popitem", "clear", "remove", "sort", "reverse"}
+_SEEDED = frozenset({"default_rng", "RandomState", "Random"})
+
+
+def _loader_call(source: Source, evidence: Evidence) -> cst.Call | None:
+    """The call that makes the loader, or its TrainingArguments."""
+    if evidence.loader_line is None or evidence.loader_line[0] != source.path:
+        return None
+    line = evidence.loader_line[1]
+    found = [
+        call
+        for call in calls(source.module)
+        if source.line(call) <= line <= source.last_line(call)
+        and (called(call).endswith("DataLoader") or called(call).endswith("TrainingArguments"))
+    ]
+    return found[-1] if found else None
+
+
+def find_workers(source: Source, evidence: Evidence) -> list[Proposal]:
+    """The number of workers that the loader's search chose, where each sample is the same in any process."""
+    return _find(source, evidence, WORKERS)
+
+
+def find_one_worker(source: Source, evidence: Evidence) -> list[Proposal]:
+    """One worker for a data set that can only be iterated and gives every worker all of its samples."""
+    return _find(source, evidence, ONE_WORKER)
+
+
+def _find(source: Source, evidence: Evidence, rewrite: str) -> list[Proposal]:
+    call = _loader_call(source, evidence)
+    chosen = evidence.num_workers or 0
+    if call is None or chosen < 1:
+        return []
+    owner = _data_set(source, call)
+    unsharded = owner is not None and _is_unsharded(source, owner)
+    if unsharded != (rewrite == ONE_WORKER):
+        return []
+    site = RewriteSite(rewrite, Claim.EXACT, source, call)
+    number = 1 if unsharded else chosen
+    edit = _write_workers(source, call, number)
+    if edit is None:
+        return []
+    reason = edit if isinstance(edit, str) else _why_not(source, call, owner)
+    if reason or isinstance(edit, str):
+        return [site.refuse(reason)]
+    more = "One more process reads" if number == 1 else f"{number} more processes read"
+    return [site.change([edit], f"{more} the data, each with memory for what it touches of the data set.")]
+
+
+def _write_workers(source: Source, call: cst.Call, number: int) -> Edit | str | None:
+    keyword = "num_workers" if called(call).endswith("DataLoader") else "dataloader_num_workers"
+    arg = argument(call, keyword, 5 if keyword == "num_workers" else None)
+    if arg is None:
+        if any(one.star for one in call.args):
+            return "arguments that are unpacked in the call may name the workers as well"
+        return add_argument(source, call, f"{keyword}={number}")
+    if isinstance(arg.value, cst.Integer):
+        return replace(source, arg.value, str(number)) if arg.value.evaluated_value != number else None
+    return f"`{source.code(arg.value)}` decides the number of workers: start the script so that it is {number}"
+
+
+def _data_set(source: Source, call: cst.Call) -> cst.ClassDef | None:
+    """The class of this file whose instance the loader gets; None where that cannot be seen."""
+    arg = argument(call, "dataset", 0)
+    return _class_of_value(source, call, arg.value) if arg is not None else None
+
+
+def _class_of_value(source: Source, call: cst.Call, value: cst.BaseExpression) -> cst.ClassDef | None:
+    if isinstance(value, cst.Call):
+        return local_class(source, called(value))
+    name = dotted(value)
+    for scope in (scope_of(source, call), source.module):
+        made = [one for one in bindings(scope, name) if isinstance(one, cst.Assign | cst.AnnAssign)]
+        classes = [local_class(source, called(one.value)) for one in made if isinstance(one.value, cst.Call)]
+        if len(made) == 1 and classes and classes[0] is not None:
+            return classes[0]
+    return None
+
+
+def _is_unsharded(source: Source, owner: cst.ClassDef) -> bool:
+    return bool(_ITERABLES & set(bases(source, owner))) and "get_worker_info" not in {
+        one.value for one in below(owner) if isinstance(one, cst.Name)
+    }
+
+
+def _why_not(source: Source, call: cst.Call, owner: cst.ClassDef | None) -> str:
+    """What a worker would do in another way than the main process."""
+    context = argument(call, "multiprocessing_context")
+    if context is not None:
+        return "the loader says how its processes start, which may need more than a number"
+    drawing = sorted(word for word in words(source) if _DRAWS.match(word) and word not in _NOT_DRAWS)
+    if drawing:
+        return f"`{drawing[0]}` draws random numbers, and a worker draws others than the main process"
+    collate = argument(call, "collate_fn", 6)
+    bodies: list[cst.CSTNode] = [owner] if owner is not None else []
+    if collate is not None:
+        bodies += [collate.value, *local_functions(source, dotted(collate.value).rsplit(".", 1)[-1])]
+    for body in bodies:
+        if reason := _differs_in_worker(source, body, depth=0):
+            return reason
+    return ""
+
+
+def _differs_in_worker(source: Source, body: cst.CSTNode, *, depth: int) -> str:
+    initial = methods(body).get("__init__") if isinstance(body, cst.ClassDef) else None
+    name = body.name.value if isinstance(body, cst.ClassDef | cst.FunctionDef) else "the collate function"
+    inside = set(below(initial)) if initial is not None else set()
+    for one in below(body):
+        if isinstance(one, cst.Call):
+            called_name = called(one)
+            full = source.code(one.func)
+            if one in inside:
+                if called_name in _HANDLES and not _closed_by_with(source, one):
+                    return f"`{name}` opens `{full}` when it is made, and processes would share one place in the file"
+            elif _RANDOM.search(full) and not local_functions(source, called_name) and not _is_seeded(source, one):
+                return f"`{full}` draws random numbers for a sample, and a worker draws others than the main process"
+            if called_name in _ON_GPU or (called_name == "to" and "cuda" in source.code(one)):
+                return f"`{name}` holds or makes tensors on the GPU, which worker processes cannot share safely"
+            if one not in inside and _changes_own(one):
+                return f"`{name}` calls `{full}` while it reads samples, and each worker would change its copy"
+            if one not in inside and depth < 3:
+                for function in local_functions(source, called_name):
+                    inner = function is body or function in set(below(body))
+                    if not inner and (reason := _differs_in_worker(source, function, depth=depth + 1)):
+                        return reason
+        if one not in inside and isinstance(one, cst.Assign | cst.AugAssign | cst.AnnAssign):
+            for bound, _ in binding(one):
+                if bound.startswith("self.") and isinstance(body, cst.ClassDef) and _reads(body, one):
+                    return f"`{name}` changes `{bound}` while it reads samples, and each worker would change its copy"
+        if one not in inside and isinstance(one, cst.Global | cst.Nonlocal):
+            return f"`{name}` changes a variable outside of it, and each worker would change its copy"
+    return ""
+
+
+def _changes_own(call: cst.Call) -> bool:
+    if not isinstance(call.func, cst.Attribute) or call.func.attr.value not in _CHANGING:
+        return False
+    return dotted(call.func.value).startswith("self.")
+
+
+def _is_seeded(source: Source, call: cst.Call) -> bool:
+    """Whether a draw is from a generator that the same function made from a seed, so that it is the same anywhere."""
+    if called(call) in _SEEDED:
+        return bool(call.args)
+    given = argument(call, "generator")
+    name = dotted(given.value) if given is not None else dotted(call.func).partition(".")[0]
+    made = [one for one in bindings(scope_of(source, call), name) if isinstance(one, cst.Assign)]
+    return (
+        len(made) == 1
+        and isinstance(made[0].value, cst.Call)
+        and called(made[0].value) in {*_SEEDED, "manual_seed"}
+        and bool(made[0].value.args)
+        and scope_of(source, made[0]) is scope_of(source, call)
+        and scope_of(source, call) is not source.module
+    )
+
+
+def _reads(owner: cst.ClassDef, node: cst.CSTNode) -> bool:
+    """Whether a node is in one of the methods that a worker runs; a setter that the main process calls is not."""
+    called_by_main = {"set_epoch", "__init__", "reset", "setup", "prepare"}
+    return any(node in set(below(one)) for name, one in methods(owner).items() if name not in called_by_main)
+
+
+def _closed_by_with(source: Source, call: cst.Call) -> bool:
+    return any(isinstance(above, cst.WithItem) for above in source.ancestors(call)) or _chained(source, call)
+
+
+def _chained(source: Source, call: cst.Call) -> bool:
+    above = source.parent(call)
+    return isinstance(above, cst.Attribute) and above.attr.value in ("read", "readlines")
+
+
+def find_persistent(source: Source, evidence: Evidence) -> list[Proposal]:
+    """Workers that live on, where starting them takes time and no random number depends on it."""
+    call = _loader_call(source, evidence)
+    if call is None or (evidence.worker_start_share or 0.0) < 0.05 or not called(call).endswith("DataLoader"):
+        return []
+    arg = argument(call, "persistent_workers")
+    workers = argument(call, "num_workers", 5)
+    if workers is None or (isinstance(workers.value, cst.Integer) and workers.value.evaluated_value == 0):
+        return []
+    if arg is not None and not is_false(arg.value):
+        return []
+    site = RewriteSite(PERSISTENT, Claim.EXACT, source, call)
+    reason = _depends_on_start(source, call)
+    if reason:
+        return [site.refuse(reason)]
+    edit = (
+        replace(source, arg.value, "True") if arg is not None else add_argument(source, call, "persistent_workers=True")
+    )
+    return [site.change([edit], "The workers and their memory stay between epochs.")]
+
+
+def _depends_on_start(source: Source, call: cst.Call) -> str:
+    """Why workers that start once would change what is trained."""
+    if any(one.star for one in call.args):
+        return "arguments that are unpacked in the call may say how samples are drawn"
+    if loops_around(source, call):
+        return "the loader is made again and again, so its workers would start again all the same"
+    owner = _data_set(source, call)
+    if owner is None:
+        return "the data set is not in this file: whether it is changed between epochs cannot be seen"
+    if {"set_epoch", "epoch"} & {one.value for one in below(owner) if isinstance(one, cst.Name)}:
+        return "the data set is given the epoch, which workers that live on would never see"
+    if _is_unsharded(source, owner) or _ITERABLES & set(bases(source, owner)):
+        return "a data set that can only be iterated may go on in a worker where it stopped"
+    if reason := _differs_in_worker(source, owner, depth=0):
+        return reason
+    shuffled = argument(call, "shuffle", 2)
+    own = argument(call, "generator") is not None
+    if argument(call, "batch_sampler", 4) is not None or argument(call, "sampler", 3) is not None:
+        return "a sampler gives the order, and whether it draws from torch's own generator cannot be seen"
+    if shuffled is not None and not is_false(shuffled.value):
+        return "the order is shuffled: torch draws one number less from the same generator when workers live on"
+    if not own and (drawn := _drawn_by_steps(source)):
+        return f"`{drawn}` draws from torch's generator, from which one number less is drawn when workers live on"
+    return ""
+
+
+def _drawn_by_steps(source: Source) -> str:
+    """What surely or perhaps draws random numbers in the steps: dropout, samples, a model that is not in this file."""
+    for word in sorted(words(source)):
+        if re.match(r"(?i).*dropout|droppath|rrelu", word) or _RANDOM.fullmatch(word):
+            return word
+    return "" if any(_is_model(source, one) for one in source.nodes) else "a model that is not in this file perhaps"
+
+
+def _is_model(source: Source, node: cst.CSTNode) -> bool:
+    if isinstance(node, cst.ClassDef):
+        return any(name.endswith("Module") for name in bases(source, node))
+    return isinstance(node, cst.Call) and qualified(source, node.func) in ("torch.nn.Sequential", "torch.nn.Linear")
+
+
+def find_pinned(source: Source, evidence: Evidence) -> list[Proposal]:
+    """Batches in pinned memory that are copied while the host goes on; only where a copy takes time on a GPU."""
+    call = _loader_call(source, evidence)
+    if call is None or not evidence.cuda or not called(call).endswith("DataLoader"):
+        return []
+    arg = argument(call, "pin_memory", 7)
+    if arg is not None and not is_false(arg.value):
+        return []
+    copies = [
+        copy
+        for statement in statements(source, measured_lines(source, evidence))
+        if isinstance(statement, cst.SimpleStatementLine)
+        for copy in calls(statement)
+        if _copies(source, copy)
+    ]
+    if not copies:
+        return []
+    site = RewriteSite(PINNED, Claim.EXACT, source, call)
+    if any(one.star for one in call.args):
+        return [site.refuse("arguments that are unpacked in the call may name `pin_memory` as well")]
+    if reason := _host_batch_changes(source, copies):
+        return [site.refuse(reason)]
+    edits = [replace(source, arg.value, "True") if arg is not None else add_argument(source, call, "pin_memory=True")]
+    edits += [
+        add_argument(source, copy, "non_blocking=True") for copy in copies if argument(copy, "non_blocking") is None
+    ]
+    return [site.change(edits, "A thread copies each batch into memory that cannot be swapped out.")]
+
+
+def _copies(source: Source, call: cst.Call) -> bool:
+    if called(call) == "cuda":
+        return True
+    if called(call) != "to" or not call.args:
+        return False
+    target = call.args[0].value
+    return "device" in source.code(target) or (is_literal(target) and "cuda" in source.code(target))
+
+
+def _host_batch_changes(source: Source, copies: list[cst.Call]) -> str:
+    """Where the memory that a copy may still read from is written again."""
+    for copy in copies:
+        if not isinstance(copy.func, cst.Attribute) or not loops_around(source, copy):
+            return "the copy stands outside of a loop over batches"
+        host = dotted(copy.func.value)
+        if not host:
+            return f"`{source.code(copy.func.value)}` is not a plain variable, so who else writes to it cannot be seen"
+        loop = loops_around(source, copy)[0]
+        if not any(bound == host for bound, _ in binding(loop)):
+            return f"`{host}` is not what the loop takes from the loader"
+        for one in below(loop.body):
+            writes = isinstance(one, cst.AugAssign) and dotted(one.target) == host
+            if isinstance(one, cst.Call) and isinstance(one.func, cst.Attribute):
+                writes = writes or (one.func.attr.value.endswith("_") and dotted(one.func.value) == host)
+            if isinstance(one, cst.Assign):
+                writes = writes or any(
+                    isinstance(target.target, cst.Subscript) and dotted(target.target.value) == host
+                    for target in one.targets
+                )
+            if writes:
+                return f"line {source.line(one)} writes to `{host}`, perhaps while it is still being copied"
+    return ""
+
+
+LOADER_WORKERS = Rewrite(WORKERS, 1, Claim.EXACT, find_workers)
+ITERABLE_WORKER = Rewrite(ONE_WORKER, 2, Claim.EXACT, find_one_worker)
+PERSISTENT_WORKERS = Rewrite(PERSISTENT, 3, Claim.EXACT, find_persistent)
+PIN_MEMORY = Rewrite(PINNED, 4, Claim.EXACT, find_pinned)

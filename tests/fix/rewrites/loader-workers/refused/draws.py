@@ -1,0 +1,26 @@
+# loader `loader = DataLoader`; workers 2 -> refused: draws random numbers for a sample
+import random
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+
+class Data(Dataset):
+    def __init__(self):
+        self.items = torch.randn(256, 8)
+        self.seen = {}
+        self.rng = None
+
+    def __len__(self):
+        return 256
+
+    def __getitem__(self, index):
+        index = (index + random.randrange(3) + np.random.randint(0, 2)) % 256
+        return self.items[index]
+
+
+data = Data()
+loader = DataLoader(data, batch_size=16)
+for x in loader:
+    x.sum()
