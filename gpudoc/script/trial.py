@@ -22,7 +22,7 @@ from gpudoc.script.loads import Loads
 from gpudoc.script.look import Lever
 from gpudoc.script.messages import HookOrder, LoaderOrder, LoaderSeen
 from gpudoc.script.outcome import LaunchRecord, trial_of
-from gpudoc.tune.trial.messages import UNLIMITED, Request, Trial
+from gpudoc.tune.trial.messages import Request, Trial
 
 WARM_STEPS = 3
 LOOK_STEPS, LOOK_S = 24, 3.0
@@ -88,7 +88,7 @@ class Launches:
             words = plain or self.command.at(FIRST_BATCH)
         limit = self.memory_limit_bytes
         if request.kind in _UNDER_LIMIT:
-            limit = None if UNLIMITED in request.extra else self.batch_limit_bytes or limit
+            limit = None if request.unlimited else self.batch_limit_bytes or limit
         waits = missing_for_any(request.variant.wait_policy, self.starting)
         told = self._launch(words, order, patience_s, limit, waits)
         trial = trial_of(request, told, warm_steps=order.warm_steps)

@@ -94,7 +94,7 @@ class Pretended:
         self.requests.append(request)
         batch = request.batches[0] if request.batches else self.batch
         needed = self.fixed_bytes + self.bytes_per_sample * batch
-        if needed > self.limit_bytes and "unlimited" not in request.extra:
+        if needed > self.limit_bytes and not request.unlimited:
             failed = told(
                 seen(error=error("DefaultCPUAllocator: can't allocate memory: you tried"), loaders=()), status=1
             )

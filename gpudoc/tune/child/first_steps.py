@@ -34,7 +34,7 @@ class FirstSteps:
 
         Emits them, and as the fact `draws` whether the step itself takes random numbers, as dropout does.
         """
-        seed_all(workload.config.train.seed + int(request.extra.get("seed", 0)))
+        seed_all(workload.config.train.seed + request.seed)
         device = self.trainee.device
         generators = Generators(device)
         before = generators.snapshot()

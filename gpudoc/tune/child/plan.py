@@ -11,7 +11,7 @@ from gpudoc.policy import Policy
 from gpudoc.process.memory import read_process_memory
 from gpudoc.tune.child.probe import Prepared
 from gpudoc.tune.child.rank import take_device
-from gpudoc.tune.trial.messages import POLICY, RUNG, Request
+from gpudoc.tune.trial.messages import POLICY, RUNG, PlanQuestion, Request
 from gpudoc.tune.trial.wire import Emit, Fact, LifeSign, RankEnd, RankPlace, TrialStage
 from gpudoc.units import MIB
 
@@ -35,7 +35,7 @@ def run_plan(prepared: Prepared, request: Request, place: RankPlace, emit: Emit)
     try:
         # a trace needs no GPU, but PyTorch 2.14 opens a context for one: then the one that was asked for
         take_device(place)
-        predict = _ladder if "ladder" in request.extra else _policy if "policy" in request.extra else _predict
+        predict = _WAYS[_question(request).asks]
         for name, value in predict(prepared, request, place, emit).items():
             emit(Fact(name=name, value=value))
     except GpudocError as problem:
@@ -61,6 +61,11 @@ class _Signs:
         """Nothing comes in steps here."""
 
 
+def _question(request: Request) -> PlanQuestion:
+    assert request.question is not None
+    return request.question
+
+
 def _ladder(prepared: Prepared, request: Request, place: RankPlace, emit: Emit) -> dict[str, float]:
     """The peaks of what would make batch 1 fit on this GPU, by the change, each on top of those before it."""
     import torch
@@ -70,7 +75,7 @@ def _ladder(prepared: Prepared, request: Request, place: RankPlace, emit: Emit) 
     from gpudoc.plan.target import Target
 
     card = find_card(torch.cuda.get_device_name(place.device))
-    memory_bytes = int(request.extra["limit_bytes"]) + context_bytes(None if card is None else card.capability)
+    memory_bytes = _question(request).limit_bytes + context_bytes(None if card is None else card.capability)
     target = Target(name="this GPU", memory_bytes=memory_bytes, card=card)
     rungs = plan.ladder(prepared.workload, target, request.variant.precision, _Signs(emit))
     context = memory_bytes - target.allocator_bytes
@@ -87,7 +92,7 @@ def _policy(prepared: Prepared, request: Request, place: RankPlace, emit: Emit) 
     from gpudoc.policy import SELECTIVE
     from gpudoc.workload.recompute import policies_of
 
-    is_most = "most" in request.extra
+    is_most = _question(request).asks == "most"
     accumulation = min(2, request.num_micros(1 if is_most else request.batches[0]))
 
     @functools.cache
@@ -124,7 +129,7 @@ def _policy(prepared: Prepared, request: Request, place: RankPlace, emit: Emit) 
 
 def _left_bytes(prepared: Prepared, request: Request, place: RankPlace, plan: Plan, batch: int) -> int:
     """What the plan leaves of the limit at `batch`; below zero where it does not fit."""
-    limit_bytes = int(request.extra["limit_bytes"])
+    limit_bytes = _question(request).limit_bytes
     if place.device.startswith("cuda"):
         return limit_bytes - _need(plan, request).reserved_bytes(batch)
     return limit_bytes - _peak_on_cpu(prepared, plan)(batch)
@@ -136,7 +141,7 @@ def _largest(prepared: Prepared, request: Request, place: RankPlace, plan: Plan)
 
     if place.device.startswith("cuda"):
         return _need(plan, request).largest_batch(request.batches[0])
-    limit_bytes, peak = int(request.extra["limit_bytes"]), _peak_on_cpu(prepared, plan)
+    limit_bytes, peak = _question(request).limit_bytes, _peak_on_cpu(prepared, plan)
     return largest_that(lambda batch: peak(batch) <= limit_bytes, request.batches[0])
 
 
@@ -151,7 +156,7 @@ def _predict(prepared: Prepared, request: Request, place: RankPlace, emit: Emit)
 
 def _on_gpu(prepared: Prepared, request: Request, place: RankPlace, accumulation: int) -> dict[str, float]:
     """Where PyTorch's allocator ends after all events of a trial: what it reserves, and what lies in holes."""
-    limit_bytes = int(request.extra["limit_bytes"])
+    limit_bytes = _question(request).limit_bytes
     need = _need(_planned(prepared, request, place, accumulation), request)
     cap = request.batches[0]
     largest = need.largest_batch(cap)
@@ -169,10 +174,10 @@ def _on_cpu(prepared: Prepared, request: Request, place: RankPlace, accumulation
     from gpudoc.plan.memory import largest_that
 
     peak = _peak_on_cpu(prepared, _planned(prepared, request, place, accumulation))
-    limit_bytes = int(request.extra["limit_bytes"])
+    limit_bytes = _question(request).limit_bytes
     # what comes on top of tensors is known better where steps ran already
-    seen = request.extra.get("seen_bytes")
-    over = 0 if seen is None else peak(int(request.extra["seen_batch"])) - int(seen) - _SEEN_MARGIN_BYTES
+    seen = _question(request).seen
+    over = 0 if seen is None else peak(seen[0]) - seen[1] - _SEEN_MARGIN_BYTES
     less = min(max(0, over), _LAZY_BYTES)
     batch = max(1, largest_that(lambda batch: peak(batch) - less <= limit_bytes, request.batches[0]))
     return {"batch": float(batch), "peak_bytes": float(peak(batch) - less), "bytes_per_sample": _slope(peak, batch)}
@@ -182,9 +187,9 @@ def _need(plan: Plan, request: Request) -> Need:
     """What the plan needs of a GPU with the request's limit."""
     from gpudoc.plan.need import Need
 
-    extra = request.extra
-    capability = (int(extra["major"]), int(extra["minor"])) if "major" in extra else None
-    return Need(plan, int(extra["limit_bytes"]), capability, expandable=request.variant.allocator == "expandable")
+    question = _question(request)
+    expandable = request.variant.allocator == "expandable"
+    return Need(plan, question.limit_bytes, question.capability, expandable=expandable)
 
 
 def _peak_on_cpu(prepared: Prepared, plan: Plan) -> Callable[[int], int]:
@@ -227,3 +232,11 @@ def _fuses(prepared: Prepared, place: RankPlace) -> bool:
     with torch.device("meta"):
         model = prepared.workload.build_model()
     return may_fuse(prepared.workload, model, torch.device(place.device))
+
+
+_WAYS: dict[str, Callable[[Prepared, Request, RankPlace, Emit], dict[str, float]]] = {
+    "largest": _predict,
+    "policy": _policy,
+    "most": _policy,
+    "ladder": _ladder,
+}

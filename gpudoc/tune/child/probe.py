@@ -119,8 +119,7 @@ class Probe:
                 self._fit(self._request.batches[0])
             case "steady":
                 self._measure(self._request.batches[0], 2, whole=True)
-                enough = int(self._request.extra.get("enough", 0))
-                self._settle(self._request.batches[0], self._request.steps, enough)
+                self._settle(self._request.batches[0], self._request.steps, self._request.enough)
             case "default" | "joint" if self._request.feed is not None:
                 self._feed(self._request.batches[0], self._request.feed)
             case "variant":

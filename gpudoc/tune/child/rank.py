@@ -36,7 +36,7 @@ def take_device(place: RankPlace) -> torch.device:
 
 def num_threads(request: Request, all_threads: int) -> int:
     """The threads that one rank computes with: its part of all, or as many as the request says."""
-    return int(request.extra.get("threads", max(1, all_threads // request.ranks)))
+    return request.threads or max(1, all_threads // request.ranks)
 
 
 def join(request: Request, place: RankPlace) -> Ranks:

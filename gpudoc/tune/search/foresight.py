@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpudoc.policy import Policy, parse
 from gpudoc.tune.model.memory import MemoryLine
 from gpudoc.tune.search.session import WorkloadSession
-from gpudoc.tune.trial.messages import POLICY, RUNG, End, Request, Trial
+from gpudoc.tune.trial.messages import POLICY, RUNG, End, PlanQuestion, Request, Trial
 
 # what a trace may take: a GPT-2-small-shaped step takes under 2 s, 7 B parameters under 20 s
 PLAN_SECONDS = 15.0
@@ -20,8 +20,8 @@ def foresee_ladder(session: WorkloadSession) -> tuple[tuple[str, int], ...]:
 
     Nothing where it cannot say. The budget does not end this: it is asked where nothing that was tried fits.
     """
-    extra = {"ladder": 1.0, "limit_bytes": float(session.runner.limit_bytes or 0)}
-    request = Request(kind="plan", batches=(1,), variant=session.variant, extra=extra)
+    question = PlanQuestion(asks="ladder", limit_bytes=session.runner.limit_bytes or 0)
+    request = Request(kind="plan", batches=(1,), variant=session.variant, question=question)
     trial = session.run(request, _PLANNING, most_s=_LADDER_SECONDS)
     told = _told(trial, RUNG)
     if not trial.fits or not told:
@@ -43,18 +43,13 @@ def foresee_policy(
 
     With `is_most` in place of `batch` the largest up to it with which any should fit.
     """
-    limit_bytes = share * float(session.runner.limit_bytes or 0)
+    limit_bytes = int(share * (session.runner.limit_bytes or 0))
     request = Request(
         kind="plan",
         batches=(batch,),
         variant=session.variant,
         accumulate_below=session.accumulate_below,
-        extra={
-            **_versions(capability),
-            "policy": 1.0,
-            **({"most": 1.0} if is_most else {}),
-            "limit_bytes": limit_bytes,
-        },
+        question=PlanQuestion(asks="most" if is_most else "policy", limit_bytes=limit_bytes, capability=capability),
     )
     trial = session.run(request, _PLANNING, most_s=PLAN_SECONDS)
     told = _told(trial, POLICY)
@@ -66,16 +61,18 @@ def foresee_policy(
 
 def foresee(session: WorkloadSession, *, cap: int, capability: tuple[int, int] | None = None) -> MemoryLine | None:
     """The memory near the largest batch as the plan sees it; None, and said, where it cannot be traced in time."""
-    extra = {**_versions(capability), "limit_bytes": float(session.runner.limit_bytes or 0)}
     seen = session.runner.seen(session.variant)
-    if seen is not None and seen.peak_bytes is not None:
-        extra |= {"seen_batch": float(seen.batch), "seen_bytes": float(seen.peak_bytes)}
+    question = PlanQuestion(
+        limit_bytes=session.runner.limit_bytes or 0,
+        capability=capability,
+        seen=None if seen is None or seen.peak_bytes is None else (seen.batch, seen.peak_bytes),
+    )
     request = Request(
         kind="plan",
         batches=(cap,),
         variant=session.variant,
         accumulate_below=session.accumulate_below,
-        extra=extra,
+        question=question,
     )
     trial = session.run(request, _PLANNING, most_s=min(PLAN_SECONDS, max(1.0, _PLAN_SHARE * session.free_s)))
     found = trial.measured
@@ -93,7 +90,3 @@ def foresee(session: WorkloadSession, *, cap: int, capability: tuple[int, int] |
 def _told(trial: Trial, kind: str) -> dict[str, float]:
     """What the plan answered; what other processes did during the trial is measured too."""
     return {name.removeprefix(kind): at for name, at in trial.measured.items() if name.startswith(kind)}
-
-
-def _versions(capability: tuple[int, int] | None) -> dict[str, float]:
-    return {} if capability is None else {"major": float(capability[0]), "minor": float(capability[1])}

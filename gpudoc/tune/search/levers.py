@@ -132,7 +132,7 @@ def _reference(session: WorkloadSession, request: Request, plain: Trial) -> Refe
         return None
     if not plain.measured.get("draws"):
         return Reference(plain.losses)
-    other = request.model_copy(update={"extra": {"seed": 1.0}})
+    other = request.model_copy(update={"seed": 1})
     again = session.run(other, "the same steps with other random numbers")
     return Reference(plain.losses, again.losses)
 

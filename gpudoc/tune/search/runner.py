@@ -13,7 +13,7 @@ from gpudoc.stats import median
 from gpudoc.tune.trial.deadline import Deadline, TimeUpError
 from gpudoc.tune.trial.fork_client import trial_error
 from gpudoc.tune.trial.launcher import SILENCE_SECONDS, Launcher, RunningTrial, Where
-from gpudoc.tune.trial.messages import RUNS, UNLIMITED, End, Point, Request, Trial, Variant
+from gpudoc.tune.trial.messages import RUNS, End, Point, Request, Trial, Variant
 
 # the optimizer's state comes with the first step, the full peak with the second, a settled heap with the third
 FIT_STEPS = 3
@@ -141,7 +141,7 @@ class WorkloadRunner:
     def run(self, request: Request, deadline: Deadline, *, left_s: float, most_s: float | None = None) -> Trial:
         """The trial in a new process, or in the one that rests at its batch."""
         where = self._where(request, deadline, left_s, most_s)
-        if request.kind == "fit" and self.device == "cpu" and UNLIMITED not in request.extra:
+        if request.kind == "fit" and self.device == "cpu" and not request.unlimited:
             return self._run_to_rest(request, where)
         if request.kind == "steady" and self._resting and self._resting[0] == (request.batches[0], request.variant):
             return self._run_on(request)
@@ -165,7 +165,7 @@ class WorkloadRunner:
         assert self._resting is not None
         running, self._resting = self._resting[1], None
         before_s = running.spent_s
-        running.go_on(request.steps, int(request.extra.get("enough", 0)))
+        running.go_on(request.steps, request.enough)
         ended = running.collect()
         assert ended is not None
         return ended.model_copy(update={"request": request, "seconds": round(ended.seconds - before_s, 3)})
@@ -187,7 +187,7 @@ class WorkloadRunner:
 
     def error_of(self, trial: Trial, base: Variant, left_s: float) -> GpudocError | None:
         """What fails under `base` is the user's error; under another variant, a VariantFailedError."""
-        if UNLIMITED in trial.request.extra:
+        if trial.request.unlimited:
             return None
         hangs = trial.end in (End.HANG, End.TIME_UP) and trial.request.kind in _MUST_FIT and left_s > 0
         if trial.request.variant != base and (hangs or trial.end is End.USER_ERROR):
@@ -203,7 +203,7 @@ class WorkloadRunner:
     def _where(self, request: Request, deadline: Deadline, left_s: float, most_s: float | None) -> Where:
         """Where the trial runs, with a patience that grows with the steps' expected time while the budget allows it."""
         where = replace(self.where, deadline=deadline)
-        if UNLIMITED in request.extra:
+        if request.unlimited:
             where = replace(where, limit_bytes=None)
         if request.kind == "plan" and most_s is not None:
             # a trace is silent

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gpudoc.errors import ExitCode, GpudocError
@@ -203,12 +203,12 @@ class ScalingStage:
     def _run_alone(self, threads: int) -> Trial:
         """One rank with that many threads: what several of them are compared with."""
         if threads not in self._alone:
-            extra = {} if threads == self._num_threads else {"threads": float(threads)}
+            fewer = None if threads == self._num_threads else threads
             why = "one rank alone" + (f" with {format_count(threads, 'thread')}" if not self._on_gpu else "")
-            self._alone[threads] = self._session.run(self._request(1, extra), why)
+            self._alone[threads] = self._session.run(self._request(1, fewer), why)
         return self._alone[threads]
 
-    def _request(self, ranks: int, extra: Mapping[str, float] | None = None) -> Request:
+    def _request(self, ranks: int, threads: int | None = None) -> Request:
         settings = self._settings
         return Request(
             kind="scaling",
@@ -217,7 +217,7 @@ class ScalingStage:
             feed=settings.feed,
             ranks=ranks,
             seconds_per_batch=round(self._seconds, 3),
-            extra=dict(extra or {}),
+            threads=threads,
         )
 
 

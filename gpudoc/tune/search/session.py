@@ -15,7 +15,7 @@ from gpudoc.tune.search.journal import Journal
 from gpudoc.tune.search.repetition import Repetition
 from gpudoc.tune.search.runner import Runner, VariantFailedError, WorkloadRunner
 from gpudoc.tune.trial.deadline import Deadline
-from gpudoc.tune.trial.messages import UNLIMITED, End, Kind, Request, Trial, Variant
+from gpudoc.tune.trial.messages import End, Kind, Request, Trial, Variant
 from gpudoc.units import format_bytes, format_rate, format_seconds
 
 R = TypeVar("R", bound=Runner)
@@ -151,13 +151,13 @@ class Session(Generic[R]):
     def steady(self, batch: int, *, steps: int) -> Trial:
         """What training does later at `batch`: a checkpoint where there is one, and more steps."""
         enough = self.enough.get(self.variant, 0)
-        request = self.request("steady", batch, steps=steps, **({"enough": float(enough)} if enough else {}))
+        request = self.request("steady", batch, steps=steps, enough=enough)
         fewer = f", {enough} of them where memory stays as it is" if enough else ""
         return self.run(request, f"steady state at batch {batch}: {steps} more steps{fewer}")
 
     def needed_bytes(self, batch: int) -> int | None:
         """The peak at `batch` without any limit, or None when even that fails."""
-        point = self.run(self.request("fit", batch, steps=2, **{UNLIMITED: 1.0})).point(batch)
+        point = self.run(self.request("fit", batch, steps=2, unlimited=True)).point(batch)
         return None if point is None else point.peak_bytes
 
     def can_afford(self, samples: float) -> bool:
@@ -176,7 +176,16 @@ class Session(Generic[R]):
         """End the processes that rest, if any."""
         self.runner.release()
 
-    def request(self, kind: Kind, batch: int, *, steps: int, **extra: float) -> Request:
+    def request(
+        self,
+        kind: Kind,
+        batch: int,
+        *,
+        steps: int,
+        enough: int = 0,
+        threads: int | None = None,
+        unlimited: bool = False,
+    ) -> Request:
         """A trial of one batch under what was chosen so far."""
         return Request(
             kind=kind,
@@ -186,7 +195,9 @@ class Session(Generic[R]):
             ranks=self.runner.ranks,
             steps=steps,
             accumulate_below=self.accumulate_below,
-            extra=extra,
+            enough=enough,
+            threads=threads,
+            unlimited=unlimited,
         )
 
     def _account(self, trial: Trial) -> Trial:
@@ -258,7 +269,7 @@ def describe_trial(trial: Trial) -> str:
     if trial.fits and "wait_share" in measured:
         parts.append(f"{measured['wait_share']:.0%} waiting")
     parts.append(format_seconds(trial.seconds))
-    without = " without a limit" if UNLIMITED in request.extra else ""
+    without = " without a limit" if request.unlimited else ""
     return f"  {request.kind}{what}{without}: {', '.join(parts)}"
 
 

@@ -211,7 +211,7 @@ def compare_steps(session: WorkloadSession, steps: int, seconds: float) -> None:
     What fails in such a trial says nothing of the large steps: then all of those are run.
     """
     # threads that share so little work cost more time than they save
-    trial = session.run(session.request("alike", _SMALL_BATCH, steps=steps, threads=1.0), most_s=seconds)
+    trial = session.run(session.request("alike", _SMALL_BATCH, steps=steps, threads=1), most_s=seconds)
     if trial.fits and trial.measured.get("alike"):
         session.enough[session.variant] = _ENOUGH_STEPS
 

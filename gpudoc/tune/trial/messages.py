@@ -84,8 +84,6 @@ class TrialPart(Part):
 
 # what leads the name of the policy, or of a rung of the ladder, that a plan answers with
 POLICY, RUNG = "policy ", "rung "
-# of a request: its batch is tried without any limit on memory
-UNLIMITED = "unlimited"
 # of a trial: how many were run for it, where that is more than one
 RUNS = "runs"
 
@@ -99,10 +97,26 @@ class Variant(Levers):
         return self.allocator, self.wait_policy
 
 
+class PlanQuestion(TrialPart):
+    """What a plan is asked, for a limit of memory in bytes.
+
+    `largest`: the line of memory near the largest batch that fits. `policy`: the cheapest policy with which the
+    request's batch fits; `most`: with which as many samples fit as with any. `ladder`: what would make batch 1 fit.
+    `capability` is the GPU's, None on a CPU; `seen` are the batch and the peak bytes of steps that ran already.
+    """
+
+    asks: Literal["largest", "policy", "most", "ladder"] = "largest"
+    limit_bytes: int = Field(ge=0)
+    capability: tuple[int, int] | None = None
+    seen: tuple[int, int] | None = None
+
+
 class Request(TrialPart):
     """One trial to run in fresh processes: which batches, with what, for how long. Equal requests are one trial.
 
-    Batches (over all ranks) below `accumulate_below` are stepped in several micro batches, as training will.
+    Batches (over all ranks) below `accumulate_below` are stepped in several micro batches, as training will. `enough`
+    are the steady steps that will do where memory stays as it is, `seed` is added to the workload's, `threads` are
+    those of one rank, `unlimited` leaves out the limit on memory, and `question` is for a plan.
     """
 
     kind: Kind
@@ -116,7 +130,11 @@ class Request(TrialPart):
     seconds_per_batch: float = Field(default=0.0, ge=0)
     repeat: int = Field(default=0, ge=0)
     stay: bool = False
-    extra: dict[str, float] = Field(default_factory=dict)
+    enough: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0)
+    threads: int | None = Field(default=None, ge=1)
+    unlimited: bool = False
+    question: PlanQuestion | None = None
 
     def key(self) -> str:
         """The request as one line of JSON that is equal for equal requests."""

@@ -28,8 +28,7 @@ def first(tmp_path, monkeypatch):
         trainee = Trainee(workload, variant, torch.device("cpu"))
         change(trainee)
         batch = collect_samples(workload).typical(8)
-        extra = {"seed": float(seed)}
-        request = Request(kind="variant", batches=(8,), seconds_per_batch=seconds, extra=extra)
+        request = Request(kind="variant", batches=(8,), seconds_per_batch=seconds, seed=seed)
         return FirstSteps(trainee, told.append, bool).run(batch, request, workload), told
 
     return run

@@ -77,7 +77,7 @@ def test_small_steps_of_a_workload_are_compared_in_a_trial_of_their_own(tmp_path
 
 
 def test_few_steady_steps_are_enough_while_memory_stays_as_it_is(events, monkeypatch):
-    request = Request(kind="steady", batches=(8,), steps=20, extra={"enough": 5.0})
+    request = Request(kind="steady", batches=(8,), steps=20, enough=5)
     monkeypatch.setattr(Probe, "_resting_bytes", lambda probe: 100 * MIB)
     assert facts_of(events(request))["steady_steps"] == 5
     sizes = iter(range(100, 200))
@@ -173,7 +173,7 @@ def test_a_variant_begins_with_its_first_losses_and_is_then_timed(events):
     told = events(Request(kind="variant", batches=(4,), seconds_per_batch=0.01))
     assert stages(told) == ["build", "first steps", "speed", "speed"]
     assert batches(told) == [4, 4]
-    others = events(Request(kind="variant", batches=(4,), seconds_per_batch=0.01, extra={"seed": 1.0}))
+    others = events(Request(kind="variant", batches=(4,), seconds_per_batch=0.01, seed=1))
     # slow steps are fewer; nothing in this model draws random numbers
     first, again = ([e.losses[:LEAST_STEPS] for e in each if isinstance(e, FirstLosses)] for each in (told, others))
     assert first == again

@@ -51,7 +51,7 @@ def test_each_rank_has_its_gpu_and_all_share_the_cpu():
 def test_ranks_share_the_threads_unless_the_request_says_how_many():
     assert num_threads(Request(kind="fit", batches=(1,), ranks=3), 8) == 2
     assert num_threads(Request(kind="fit", batches=(1,), ranks=3), 2) == 1
-    assert num_threads(Request(kind="scaling", batches=(1,), extra={"threads": 4.0}), 8) == 4
+    assert num_threads(Request(kind="scaling", batches=(1,), threads=4), 8) == 4
 
 
 def test_a_rank_that_only_lost_its_peer_says_nothing_of_the_cause():

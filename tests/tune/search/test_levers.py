@@ -41,7 +41,7 @@ class Planted:
             factor *= self.speeds.get(change, 1.0)
         end = self.of(self.ends, variant, End.FITS)
         losses = self.of(self.losses, variant, LOSSES)
-        if request.extra.get("seed"):
+        if request.seed:
             losses = self.draws
         fits = end is End.FITS
         return Trial(
@@ -162,14 +162,14 @@ def test_a_compilation_that_took_long_is_not_begun_again_on_the_time_of_the_batc
 def test_a_model_that_draws_random_numbers_is_measured_twice_and_may_differ_by_chance():
     machine = Planted({BF16: 2.0}, {BF16: off(0.05)}, draws=off(0.02))
     found = tried(machine)
-    assert [request.extra for request in machine.asked if request.extra] == [{"seed": 1.0}]
+    assert [request.seed for request in machine.asked if request.seed] == [1]
     assert rows(found)["bf16"].losses.bound == pytest.approx(0.02 + 3 * 0.02)
     assert found.variant.precision == "bf16"
     # what was measured for its losses alone counts for no speed
-    assert all(not trial.request.extra for trial in found.variants)
+    assert all(not trial.request.seed for trial in found.variants)
     calm = Planted({BF16: 2.0}, {BF16: off(0.05)})
     assert tried(calm).variant.precision == "fp32"
-    assert [request for request in calm.asked if request.extra] == []
+    assert [request for request in calm.asked if request.seed] == []
 
 
 def test_where_the_reference_is_not_finite_nothing_is_kept():

@@ -60,7 +60,7 @@ class Machine:
         self.seconds = []
 
     def run(self, request, where):
-        self.asked.append((request.ranks, request.extra.get("threads")))
+        self.asked.append((request.ranks, request.threads))
         self.seconds.append(request.seconds_per_batch)
         if len(self.asked) == self.interrupt_at:
             raise KeyboardInterrupt

@@ -98,13 +98,13 @@ def resting(measured, end=End.FITS):
 def test_few_steady_steps_may_be_enough_where_small_ones_were_alike_under_the_same_variant():
     (alike, where), (steady, _), (other, _) = resting({"alike": 1.0})
     assert (alike.kind, alike.batches, alike.steps, where.stop_s) == ("alike", (2,), 25, 7.0)
-    assert (steady.steps, steady.extra) == (20, {"enough": 5.0})
-    assert (other.steps, other.extra) == (20, {})
+    assert (steady.steps, steady.enough) == (20, 5)
+    assert (other.steps, other.enough) == (20, 0)
 
 
 @pytest.mark.parametrize(("measured", "end"), [({"alike": 0.0}, End.FITS), ({}, End.FITS), ({"alike": 1.0}, End.HANG)])
 def test_where_small_steps_tell_nothing_all_steady_steps_are_run(measured, end):
-    assert resting(measured, end)[1][0].extra == {}
+    assert resting(measured, end)[1][0].enough == 0
 
 
 def test_repeats_stay_within_the_budget():

@@ -79,9 +79,9 @@ def test_nothing_fits_names_what_was_tried_the_bytes_and_the_least_limit_that_wo
 def test_on_a_gpu_what_the_plan_says_of_further_ways_stands_behind_what_was_run():
     class Planned(Machine):
         def run(self, request, where):
-            if "ladder" not in request.extra:
+            if request.question is None or request.question.asks != "ladder":
                 return super().run(request, where)
-            assert request.extra["limit_bytes"] == self.limit
+            assert request.question.limit_bytes == self.limit
             rungs = {"8-bit optimizer state": 400.0 * MIB, "FSDP2 over 4 such GPUs": 200.0 * MIB}
             told = {f"{RUNG}{change}": peak for change, peak in rungs.items()}
             return Trial(request=request, end=End.FITS, measured={**told, "other_cpus": 0.5})
@@ -246,7 +246,7 @@ class Foreseeing(Machine):
 
 
 def questions(machine):
-    return [request for request in machine.asked if "policy" in request.extra]
+    return [request for request in machine.asked if request.question and request.question.asks in ("policy", "most")]
 
 
 def test_what_the_plan_says_is_enough_is_tried_before_every_block_is_recomputed():
@@ -258,7 +258,7 @@ def test_what_the_plan_says_is_enough_is_tried_before_every_block_is_recomputed(
         "activation_checkpointing selective: batch 1 does not fit in 400 MiB without"
     )
     (asked,) = questions(machine)
-    assert (asked.kind, asked.batches, asked.extra["limit_bytes"]) == ("plan", (1,), 400 * MIB)
+    assert (asked.kind, asked.batches, asked.question.limit_bytes) == ("plan", (1,), 400 * MIB)
 
 
 def test_a_policy_that_turns_out_not_to_fit_gives_way_to_every_block():
@@ -278,7 +278,7 @@ def test_a_policy_that_costs_little_wins_speed_where_every_block_would_cost_too_
     assert "activation_checkpointing selective: 1.11 times the speed" in found.reasons["activation_checkpointing"]
     (asked,) = questions(machine)
     assert asked.batches == (200,)
-    assert asked.extra["limit_bytes"] == pytest.approx(0.92 * 1000 * MIB)
+    assert asked.question.limit_bytes == pytest.approx(0.92 * 1000 * MIB)
 
 
 def test_without_a_policy_every_block_is_the_only_question():
@@ -326,7 +326,7 @@ def test_the_largest_batch_uses_the_policy_that_the_plan_says_lets_most_fit():
         "which as many fit, 1.05 times a step's time at least"
     )
     (asked,) = questions(machine)
-    assert (asked.batches, asked.extra["most"], asked.extra["limit_bytes"]) == ((plan.cap,), 1.0, 1000 * MIB)
+    assert (asked.batches, asked.question.asks, asked.question.limit_bytes) == ((plan.cap,), "most", 1000 * MIB)
     assert True not in {request.variant.activation_checkpointing for request in machine.asked}
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gpudoc.errors import ExitCode
 from gpudoc.profile.model import Hardware, Loader, WorkloadKey
 from gpudoc.tune.trial import wire
-from gpudoc.tune.trial.messages import End, Point, Request, Variant
+from gpudoc.tune.trial.messages import End, PlanQuestion, Point, Request, Variant
 from gpudoc.tune.trial.wire import (
     BatchMeasured,
     BrokenMessageError,
@@ -57,7 +57,10 @@ requests = st.builds(
     batches=st.lists(counts, min_size=1, max_size=3).map(tuple),
     variant=st.builds(Variant, precision=st.sampled_from(["fp32", "bf16"]), compile=st.booleans()),
     feed=st.none() | st.builds(Loader, num_workers=st.integers(0, 64)),
-    extra=st.dictionaries(texts, seconds, max_size=2),
+    enough=counts,
+    threads=st.none() | st.integers(1, 64),
+    unlimited=st.booleans(),
+    question=st.none() | st.builds(PlanQuestion, limit_bytes=counts, seen=st.none() | st.tuples(counts, counts)),
 )
 inspections = st.builds(
     Inspection,
