@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import textwrap
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -23,6 +23,7 @@ from gpudoc.cli.mcp import mcp
 from gpudoc.cli.options import Invocation
 from gpudoc.cli.train import train
 from gpudoc.cli.tune import tune
+from gpudoc.cli.usage import meant_command, misplaced_options, way_on
 from gpudoc.control_characters import escape_controls
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.own_files import ARCHIVE, IN_ARCHIVE, INSTALL
@@ -30,11 +31,22 @@ from gpudoc.own_files import ARCHIVE, IN_ARCHIVE, INSTALL
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 # of a command whose output was cut off before it had an answer: what a shell calls the end by SIGPIPE
 _READER_GONE = 128 + 13
+# of argparse, click and what is built on them
+_WRONG_OPTION = 2
 _HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
 class _Commands(TyperGroup):
-    """The commands; Ctrl+C that no command answers is reported like a failure, where Typer would say nothing."""
+    """The commands; Ctrl+C that no command answers is reported like a failure, where Typer would say nothing.
+
+    Of a command that does not exist the one that was meant is named, which Typer guesses by letters alone.
+    """
+
+    def resolve_command(self, ctx: typer.Context, args: list[str]) -> tuple[str | None, Any, list[str]]:  # type: ignore[override]
+        """The command that was typed; GpudocError where there is none of that name."""
+        if args and not args[0].startswith("-") and args[0] not in self.commands:
+            raise GpudocError(f"No such command {args[0]!r}.", hint=meant_command(args[0], tuple(self.commands)))
+        return super().resolve_command(ctx, args)
 
     # newer Typer has its own copy of click, with its own Context
     def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
@@ -99,14 +111,23 @@ def main() -> NoReturn:
 def run(arguments: list[str]) -> int:
     """Run one command line and return its exit code. What follows the first `--` is a command to watch."""
     own, watched = _split_at_dashes(arguments or ["--help"])
+    own = [*own[1:2], "--help"] if own[:1] == ["help"] else own
+    misplaced = misplaced_options(own, watched, _options_of)
+    if misplaced is not None:
+        _say(f"gpudoc: {misplaced.said}; {misplaced.hint}")
     try:
         result = app(args=own, obj=Invocation(command=tuple(watched)), standalone_mode=False, prog_name="gpudoc")
         _flush()
+        # with this code a script ends that does not know an option
+        if misplaced is not None and result == _WRONG_OPTION:
+            _say(f"  try: {misplaced.hint}")
         return int(result or ExitCode.OK)
     except typer.Exit as end:
         return int(end.exit_code)
     except GpudocError as problem:
-        code = _fail(own, problem.message, problem.hint, problem.exit_code)
+        died_of_it = misplaced is not None and any(name in problem.message for name in misplaced.options)
+        hint = misplaced.hint if misplaced is not None and died_of_it else problem.hint
+        code = _fail(own, problem.message, hint, problem.exit_code)
         if problem.is_abrupt:
             sys.stdout.flush()
             sys.stderr.flush()
@@ -133,16 +154,15 @@ def run(arguments: list[str]) -> int:
         # older Typer raises click's usage errors, newer its own copy of them: both, and nothing else, have this method
         describe = getattr(fault, "format_message", None)
         if describe is not None:
-            return _fail(own, describe(), _way_on(own, describe()), ExitCode.NOT_DONE)
+            return _fail(own, describe(), way_on(own, describe()), ExitCode.NOT_DONE)
         return _report_fault(own, fault)
 
 
-def _way_on(arguments: list[str], message: str) -> str:
-    """What to type after wrong usage: the command's own help, or a model where one is missing."""
-    if arguments[:1] == ["tune"] and message.startswith("Missing option '--model'"):
-        return "gpudoc tune --model quickstart (built in, nothing to prepare), or --model cfg.yaml"
-    commands = [name for name in arguments[:1] if not name.startswith("-") and "No such command" not in message]
-    return " ".join(["gpudoc", *commands, "--help"])
+def _options_of(command: str) -> dict[str, bool]:
+    """The long options of a command, each with whether a value follows it."""
+    known = typer.main.get_command(app).commands.get(command)  # type: ignore[attr-defined]
+    names = [(name, option) for option in (known.params if known else ()) for name in option.opts]
+    return {name: not getattr(option, "is_flag", False) for name, option in names if name.startswith("--")}
 
 
 def _split_at_dashes(arguments: list[str]) -> tuple[list[str], list[str]]:
@@ -176,6 +196,13 @@ def _fail(arguments: list[str], message: str, hint: str, code: ExitCode) -> int:
         if hint:
             print_lines(f"  try: {hint}", sys.stderr)
     return code
+
+
+def _say(line: str) -> None:
+    from gpudoc.render.console import print_lines
+
+    with contextlib.suppress(OSError):
+        print_lines(_folded(escape_controls(line)), sys.stderr)
 
 
 def _folded(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,6 +20,7 @@ from gpudoc.cli.options import (
     VerboseFlag,
     complete_cause,
 )
+from gpudoc.cli.piped import is_text_piped_in, waits
 
 if TYPE_CHECKING:
     from gpudoc.facts.readers.model import Language
@@ -49,7 +51,7 @@ def doctor(
     context: typer.Context,
     sources: Annotated[
         list[str] | None,
-        typer.Argument(metavar="SOURCE", help="Files, a folder of logs, an error in quotes, or -; none: this machine."),
+        typer.Argument(metavar="SOURCE", help="Files, a folder of logs, an error's words, or -; none: this machine."),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Do not import torch; read its build from files.")] = False,
     python: Annotated[
@@ -92,6 +94,7 @@ def doctor(
     from gpudoc.doctor.document import exit_code
     from gpudoc.doctor.examine import Request, examine
     from gpudoc.render.catalogue import show_catalogue
+    from gpudoc.render.console import print_lines
     from gpudoc.render.doctor_output import Output, show
     from gpudoc.render.live import Live
 
@@ -101,7 +104,9 @@ def doctor(
         return write_doctor_job(slurm, sources=bool(sources), watched=pid is not None or bool(context.obj.command))
     if show_list or explain is not None:
         return show_catalogue(explain, as_json=json)
-    given, left_out = tuple(sources or ()), tuple(ignore or ())
+    of_machine = quick or python is not None or expect_gpus is not None or pid is not None or context.obj.command
+    piped = not sources and not of_machine and is_text_piped_in()
+    given, left_out = ("-",) if piped else tuple(sources or ()), tuple(ignore or ())
     output = Output(
         json=json, markdown=markdown, html=html, sarif=sarif, sources=given, out=out,
         verbose=verbose, plain=plain, redact=not no_redact,
@@ -119,7 +124,9 @@ def doctor(
         sources=given, quick=quick, python=python, expect_gpus=expect_gpus, ignore=left_out, language=spoken
     )
     with Live(plain=plain or json) as progress:
-        progress.advance(0.0, 0.0, "reads" if sources else "looks at the driver, PyTorch and this machine")
+        progress.advance(0.0, 0.0, "reads" if given else "looks at the driver, PyTorch and this machine")
         report = examine(asked, progress)
     show(report, output)
+    if not given and waits():
+        print_lines("gpudoc: a text waits on stdin and was not read; to read it: gpudoc doctor -", sys.stderr)
     return exit_code(report, fail_on.value)

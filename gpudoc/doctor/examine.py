@@ -22,11 +22,12 @@ from gpudoc.facts.readers.job_files import JobFile, find_logs, identify, is_log,
 from gpudoc.facts.readers.model import Language, Reading
 from gpudoc.patterns import Pattern, deadline
 from gpudoc.progress import SILENT, Progress
-from gpudoc.shell import quote_path
+from gpudoc.shell import quote, quote_path
 from gpudoc.units import format_count
 
 # more files than these are the ranks of a job, and not read as one text first
 _MOST_TOGETHER = 16
+_FEWEST_WORDS = 3
 # a path, or the name of a report or log
 _FILE_NAME = Pattern(r"^[~./]|\.(?:log|txt|out|err|json|ya?ml|md|gz|html?|py|csv)$")
 
@@ -128,6 +129,12 @@ def _load_causes() -> None:
 
 
 def _examine_sources(request: Request, progress: Progress) -> Report:
+    if _are_words(request.sources):
+        request = replace(request, sources=(" ".join(request.sources),))
+    first = next(iter(request.sources), "-")
+    if first != "-" and not _exists(first) and any(map(_is_script, request.sources[1:])):
+        hint = f"gpudoc doctor -- {' '.join(map(quote, request.sources))}"
+        raise GpudocError(f"no such file: {escape_line(first)}; a command to watch stands behind --", hint=hint)
     words = [source for source in request.sources if _is_words(source)]
     texts: list[tuple[str, Data]] = [
         ("text", text.encode("utf-8", "surrogateescape")) for text in (*request.texts, *words)
@@ -190,11 +197,23 @@ def _is_words(source: str) -> bool:
     """Whether it is an error's own words in quotes: several words, and neither a file nor named like one."""
     if len(source.split()) < 2 or _FILE_NAME.search(source):
         return False
-    try:
-        return not Path(source).exists()
-    except (OSError, ValueError):
-        # longer than any path may be
-        return True
+    return not _exists(source)
+
+
+def _exists(source: str) -> bool:
+    """Whether there is such a file or folder; False for a text that is longer than any path may be."""
+    return os.path.exists(source)  # noqa: PTH110 - `Path.exists` fails there
+
+
+def _are_words(sources: Sequence[str]) -> bool:
+    """Whether they are one sentence without its quotes: three words or more, none a file or named like one."""
+    return len(sources) >= _FEWEST_WORDS and not any(
+        source == "-" or _FILE_NAME.search(source) or _exists(source) for source in sources
+    )
+
+
+def _is_script(source: str) -> bool:
+    return source.endswith(".py") and _exists(source)
 
 
 def _again(report: Report, request: Request) -> Report:

@@ -130,6 +130,26 @@ def test_an_errors_own_words_in_quotes_are_read_where_no_such_file_is(tmp_path, 
     assert examine(Request(sources=(said,))).verdict == "healthy"
 
 
+def test_words_without_quotes_are_one_text(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    report = examine(Request(sources=("CUDA", "error:", "uncorrectable", "ECC", "error", "encountered")))
+    assert report.findings[0].id == "gpu_ecc_error"
+    assert examine(Request(sources=("why", "is", "my", "gpu", "not", "used"))).verdict == "unknown"
+    # a file among them, or a name of one, is meant as a file
+    (tmp_path / "gpu").write_text("x")
+    for sources in (("look", "at", "gpu"), ("see", "the", "train.log"), ("two", "words")):
+        with pytest.raises(GpudocError, match=f"no such file: {sources[0]}"):
+            examine(Request(sources=sources))
+
+
+def test_a_command_in_the_place_of_a_file_leads_to_the_dashes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my job.py").write_text("")
+    with pytest.raises(GpudocError, match="no such file: python; a command to watch stands behind --") as caught:
+        examine(Request(sources=("python", "my job.py")))
+    assert caught.value.hint == "gpudoc doctor -- python 'my job.py'"
+
+
 @pytest.mark.parametrize("source", ["nothing", "no such.log", "/no such/report", "./my report"])
 def test_a_name_of_a_file_that_is_missing_is_not_read_as_words(source):
     with pytest.raises(GpudocError, match="no such file") as refused:

@@ -1,0 +1,53 @@
+"""Text that somebody pipes into a command without saying `-`."""
+
+from __future__ import annotations
+
+import array
+import os
+import stat
+import sys
+from pathlib import Path
+
+
+def is_text_piped_in(handle: int = 0) -> bool:
+    """Whether a text waits on stdin that is meant for this process alone.
+
+    False for a terminal, an empty pipe, and for what the parent reads too: the rest of a script or of a list that a
+    shell takes line by line. The text is left where it is.
+    """
+    return waits(handle) and not _is_the_parents(handle)
+
+
+def waits(handle: int = 0) -> bool:
+    """Whether bytes wait on stdin that somebody piped or redirected into it; nothing is waited for."""
+    try:
+        status = os.fstat(handle)
+        if stat.S_ISREG(status.st_mode):
+            return os.lseek(handle, 0, os.SEEK_CUR) < status.st_size
+    except OSError:
+        return False
+    return stat.S_ISFIFO(status.st_mode) and _num_waiting(handle) > 0
+
+
+def _num_waiting(handle: int) -> int:
+    """How many bytes are in a pipe; 0 where the system cannot say."""
+    if sys.platform == "win32":
+        return 0
+    import fcntl
+    import termios
+
+    held = array.array("i", [0])
+    try:
+        fcntl.ioctl(handle, termios.FIONREAD, held)
+    except OSError:
+        return 0
+    return held[0]
+
+
+def _is_the_parents(handle: int) -> bool:
+    """Whether the parent's stdin is the same file; True where that cannot be asked: reading takes it away."""
+    try:
+        own, parents = os.fstat(handle), Path(f"/proc/{os.getppid()}/fd/{handle}").stat()
+    except OSError:
+        return True
+    return (own.st_dev, own.st_ino) == (parents.st_dev, parents.st_ino)

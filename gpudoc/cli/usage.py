@@ -1,0 +1,160 @@
+"""What to type in place of a command line that gpudoc cannot run, or that says something else than was meant."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+from gpudoc.patterns import Pattern, escape
+from gpudoc.shell import quote, quote_path
+
+_HELP = "gpudoc --help"
+_SCRIPT = "python train.py"
+# what people look for under another name, and where it is
+_ELSEWHERE = {
+    **dict.fromkeys(("plan", "predict", "estimate", "memory"), 'gpudoc tune --model cfg.yaml --target "RTX 3090"'),
+    **dict.fromkeys(("explain", "why", "what", "cause"), "gpudoc doctor --explain ID"),
+    **dict.fromkeys(("list", "causes"), "gpudoc doctor --list"),
+    **dict.fromkeys(("init", "setup", "new", "create", "config"), f"gpudoc tune -- {_SCRIPT} (no config is needed)"),
+    **dict.fromkeys(("watch", "attach", "top", "monitor", "profile", "trace"), "gpudoc doctor --pid PID"),
+    **dict.fromkeys(("run", "launch", "exec", "start", "fit"), f"gpudoc train -- {_SCRIPT}"),
+    **dict.fromkeys(("optimize", "optimise", "autotune", "batch", "loader"), f"gpudoc tune -- {_SCRIPT}"),
+    **dict.fromkeys(("diagnose", "analyze", "analyse", "debug", "info", "status", "log", "env"), "gpudoc doctor"),
+    **dict.fromkeys(("fleet", "cluster", "nodes", "scale", "scaling"), "gpudoc bench --help"),
+    "serve": "gpudoc mcp",
+    "version": "gpudoc --version",
+}
+# it removes things, and is offered only for what is surely meant
+_REMOVES = frozenset({"clean"})
+_EXTRA = Pattern(r"unexpected extra arguments? ?\(?s?\)? ?\((.+)\)$")
+# how a script may read options that it does not name itself
+_READS_ANY = Pattern(r"\b(?:hydra|fire|HfArgumentParser|LightningCLI|absl|parse_known_args|REMAINDER|jsonargparse)\b")
+_MOST_SOURCE = 1 << 20
+
+
+def meant_command(name: str, commands: Collection[str]) -> str:
+    """What to type in place of `gpudoc NAME`, which does not exist; the list of commands where nothing is near."""
+    place = Path(name)
+    if os.path.exists(name):  # noqa: PTH110 - a name may be too long to ask
+        of_kind = {".py": "doctor -- python", ".yaml": "tune --model", ".yml": "tune --model"}
+        return f"gpudoc {of_kind.get(place.suffix, 'doctor')} {quote_path(name)}"
+    if name.lower() in _ELSEWHERE:
+        return _ELSEWHERE[name.lower()]
+    near = get_close_matches(name.lower(), commands, n=3)
+    sure = [one for one in near if one not in _REMOVES or _is_one_letter_off(name.lower(), one)]
+    return f"gpudoc {sure[0]}" if sure else _HELP
+
+
+def _is_one_letter_off(typed: str, name: str) -> bool:
+    """Whether one letter more, less or different makes one of the other."""
+    short, long = sorted((typed, name), key=len)
+    if len(long) - len(short) > 1:
+        return False
+    same = next((i for i, (a, b) in enumerate(zip(short, long, strict=False)) if a != b), len(short))
+    return short[same + (len(short) == len(long)) :] == long[same + 1 :]
+
+
+def way_on(arguments: Sequence[str], message: str) -> str:
+    """What to type after wrong usage of a command: the line that was meant where it is clear, else the help."""
+    command = arguments[0] if arguments and not arguments[0].startswith("-") else ""
+    if command == "tune" and message.startswith("Missing option '--model'"):
+        return "gpudoc tune --model quickstart (built in, nothing to prepare), or --model cfg.yaml"
+    extra = _EXTRA.search(message)
+    script = next((word for word in arguments if word.endswith(".py")), "")
+    words = extra[1] if extra is not None else script if message.startswith("No such option") else ""
+    if words and command in ("tune", "train", "bench"):
+        meant = _with_operand(command, arguments, words)
+        if meant:
+            return meant
+    return f"gpudoc {command} --help" if command else _HELP
+
+
+def _with_operand(command: str, arguments: Sequence[str], words: str) -> str:
+    """The line with a script behind `--`, or a config behind `--model`; '' where the words are neither."""
+    extra = words.split()
+    if extra[0] not in arguments:
+        return ""
+    first = arguments.index(extra[0])
+    # Typer takes options from everywhere; those behind the script were most likely the script's
+    before, behind = arguments[1:first], arguments[first:]
+    own = " ".join(["gpudoc", "tune" if command == "bench" else command, *map(quote, before)])
+    script = next((word for word in extra if word.endswith((".py", ".sh"))), "")
+    if script:
+        starts = [] if extra[0] != script else ["python" if script.endswith(".py") else "sh"]
+        return " ".join([own, "--", *starts, *map(quote, behind)])
+    if command != "bench" and (extra[0].endswith((".yaml", ".yml")) or extra[0] in ("quickstart", "images")):
+        return " ".join([own, "--model", *map(quote, behind)])
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Misplaced:
+    """Options of gpudoc's command that stand behind `--`, where the script gets them: and the line that was meant."""
+
+    options: tuple[str, ...]
+    script: str
+    meant: str
+
+    @property
+    def said(self) -> str:
+        """What happens to them, in a sentence."""
+        one = len(self.options) == 1
+        named = " and ".join(self.options)
+        return f"{named} {'goes' if one else 'go'} to {self.script}, which does not name {'it' if one else 'them'}"
+
+    @property
+    def hint(self) -> str:
+        """Where they belong, as a line to type."""
+        return f"put gpudoc's options before --: {self.meant}"
+
+
+def misplaced_options(
+    own: Sequence[str], watched: Sequence[str], options_of: Callable[[str], Mapping[str, bool]]
+) -> Misplaced | None:
+    """The options behind the script of `watched` that gpudoc's command has and the script's text does not name.
+
+    `options_of` gives the options of a command, each with whether a value follows it. None where there is no such
+    option, or no script of Python whose text can be read.
+    """
+    place = next((i for i, word in enumerate(watched) if word.endswith(".py")), None)
+    if place is None or not own or not any(word.startswith("--") for word in watched[place:]):
+        return None
+    text = _source(Path(watched[place]))
+    if not text or _READS_ANY.search(text):
+        return None
+    takes_value = options_of(own[0])
+    kept, moved, names = list(watched[: place + 1]), [], []
+    words = iter(watched[place + 1 :])
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if name not in takes_value or name == "--help" or _names(text, name):
+            kept.append(word)
+            continue
+        value = [] if equals or not takes_value[name] else [*filter(None, [next(words, "")])]
+        names.append(name)
+        moved += [word, *value]
+    if not moved:
+        return None
+    line = " ".join(["gpudoc", *map(quote, [*own, *moved]), "--", *map(quote, kept)])
+    return Misplaced(tuple(names), watched[place], line)
+
+
+def _names(text: str, option: str) -> bool:
+    """Whether the script reads it: as an option, a key, a field or a parameter; a word of a comment is none."""
+    bare = option.lstrip("-")
+    name = escape(bare.replace("-", "_"))
+    return re.search(rf"--{escape(bare)}\b|(['\"]){escape(bare)}\1|\b{name}\s*[:=]|\.{name}\b", text) is not None
+
+
+def _source(path: Path) -> str:
+    """The script's text; '' where it cannot be read."""
+    try:
+        if not path.is_file() or path.stat().st_size > _MOST_SOURCE:
+            return ""
+        return path.read_text("utf-8", "replace")
+    except (OSError, ValueError):
+        return ""
