@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,7 +19,7 @@ from gpudoc.cli.options import (
     VerboseFlag,
     complete_cause,
 )
-from gpudoc.cli.piped import is_text_piped_in, waits
+from gpudoc.cli.piped import is_text_piped_in, point_out_unread
 
 if TYPE_CHECKING:
     from gpudoc.facts.readers.model import Language
@@ -94,7 +93,6 @@ def doctor(
     from gpudoc.doctor.document import exit_code
     from gpudoc.doctor.examine import Request, examine
     from gpudoc.render.catalogue import show_catalogue
-    from gpudoc.render.console import print_lines
     from gpudoc.render.doctor_output import Output, show
     from gpudoc.render.live import Live
 
@@ -104,9 +102,9 @@ def doctor(
         return write_doctor_job(slurm, sources=bool(sources), watched=pid is not None or bool(context.obj.command))
     if show_list or explain is not None:
         return show_catalogue(explain, as_json=json)
-    of_machine = quick or python is not None or expect_gpus is not None or pid is not None or context.obj.command
-    piped = not sources and not of_machine and is_text_piped_in()
-    given, left_out = ("-",) if piped else tuple(sources or ()), tuple(ignore or ())
+    asks_else = quick or python or expect_gpus is not None or pid is not None or context.obj.command or sources
+    given = tuple(sources or ()) if asks_else or not is_text_piped_in() else ("-",)
+    left_out = tuple(ignore or ())
     output = Output(
         json=json, markdown=markdown, html=html, sarif=sarif, sources=given, out=out,
         verbose=verbose, plain=plain, redact=not no_redact,
@@ -127,6 +125,6 @@ def doctor(
         progress.advance(0.0, 0.0, "reads" if given else "looks at the driver, PyTorch and this machine")
         report = examine(asked, progress)
     show(report, output)
-    if not given and waits():
-        print_lines("gpudoc: a text waits on stdin and was not read; to read it: gpudoc doctor -", sys.stderr)
+    if not given:
+        point_out_unread()
     return exit_code(report, fail_on.value)

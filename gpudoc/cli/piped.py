@@ -29,6 +29,14 @@ def waits(handle: int = 0) -> bool:
     return stat.S_ISFIFO(status.st_mode) and _num_waiting(handle) > 0
 
 
+def point_out_unread() -> None:
+    """Say on stderr that a text waits on stdin, where one does."""
+    if waits():
+        from gpudoc.render.console import print_lines
+
+        print_lines("gpudoc: a text waits on stdin and was not read; to read it: gpudoc doctor -", sys.stderr)
+
+
 def _num_waiting(handle: int) -> int:
     """How many bytes are in a pipe; 0 where the system cannot say."""
     if sys.platform == "win32":
