@@ -19,7 +19,7 @@ from gpudoc.cli.options import (
     VerboseFlag,
     complete_cause,
 )
-from gpudoc.cli.piped import is_text_piped_in, point_out_unread
+from gpudoc.cli.piped import point_out_unread, sources_or_stdin
 
 if TYPE_CHECKING:
     from gpudoc.facts.readers.model import Language
@@ -96,26 +96,24 @@ def doctor(
     from gpudoc.render.doctor_output import Output, show
     from gpudoc.render.live import Live
 
+    watched = pid is not None or bool(context.obj.command)
     if slurm is not None:
         from gpudoc.cli.across import write_doctor_job
 
-        return write_doctor_job(slurm, sources=bool(sources), watched=pid is not None or bool(context.obj.command))
+        return write_doctor_job(slurm, sources=bool(sources), watched=watched)
     if show_list or explain is not None:
         return show_catalogue(explain, as_json=json)
-    asks_else = quick or python or expect_gpus is not None or pid is not None or context.obj.command or sources
-    given = tuple(sources or ()) if asks_else or not is_text_piped_in() else ("-",)
-    left_out = tuple(ignore or ())
+    asks_else = watched or quick or python is not None or expect_gpus is not None
+    given, left_out = sources_or_stdin(sources, asks_else=asks_else), tuple(ignore or ())
     output = Output(
         json=json, markdown=markdown, html=html, sarif=sarif, sources=given, out=out,
         verbose=verbose, plain=plain, redact=not no_redact,
     )  # fmt: skip
-    if pid is not None or context.obj.command:
+    if watched:
         output.refuse_sarif("a watched job")
-        command: tuple[str, ...] = context.obj.command
-        wish = Wish(pid=pid, command=command, seconds=seconds, ignore=left_out, fail_on=fail_on.value, output=output)
-        return watch_job(wish)
-    judged = judge_documents(given, left_out, fail_on.value, output)
-    if judged is not None:
+        started = context.obj.command
+        return watch_job(Wish(pid, started, seconds, left_out, fail_on.value, output))
+    if (judged := judge_documents(given, left_out, fail_on.value, output)) is not None:
         return judged
     spoken: Language | None = None if language is None else language.value
     asked = Request(
@@ -125,6 +123,5 @@ def doctor(
         progress.advance(0.0, 0.0, "reads" if given else "looks at the driver, PyTorch and this machine")
         report = examine(asked, progress)
     show(report, output)
-    if not given:
-        point_out_unread()
+    point_out_unread(given)
     return exit_code(report, fail_on.value)

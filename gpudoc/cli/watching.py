@@ -20,7 +20,7 @@ SECONDS, LEAST_SECONDS = 20.0, 1.0
 DEMO_SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Wish:
     """What the user asked to have watched: a process, or a command to start, and for how long.
 
