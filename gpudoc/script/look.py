@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Literal
 
 from gpudoc.profile.model import ScriptLoader
@@ -89,10 +89,10 @@ class ScriptLook:
         return max(1, round(self.samples_per_step / self.batch))
 
 
-def look_at(seen: Sequence[ProcessSeen], *, warm_steps: int, start_s: float) -> ScriptLook | None:
+def look_at(seen: Sequence[ProcessSeen], *, warm_steps: int, start_s: float, wake_s: float = 0.0) -> ScriptLook | None:
     """The look that the processes of one launch allow; None while no step was counted."""
     ranks = [one for one in seen if one.trains]
-    stretches = [steady(one, warm_steps) for one in ranks]
+    stretches = [steady(one, warm_steps, wake_s) for one in ranks]
     if not ranks or not stretches[0].step_s:
         return None
     first, stretch = ranks[0], stretches[0]
@@ -143,8 +143,11 @@ def lever_of(look: ScriptLook, *, takes_batch: bool) -> tuple[Lever, str]:
     return "loader", ""
 
 
-def steady(seen: ProcessSeen, warm_steps: int) -> SteadyStretch:
-    """The steps after the warm ones, all but the first if they are few; not those that an evaluation came before."""
+def steady(seen: ProcessSeen, warm_steps: int, wake_s: float = 0.0) -> SteadyStretch:
+    """The steps after the warm ones, all but the first if they are few; not those that an evaluation came before.
+
+    On a GPU those are warm too that ran in `wake_s` behind the first one, of a short run no more than half.
+    """
     rows: list[tuple[float, float, int | None]] = []
     for event in seen.steps:
         for index, seconds in enumerate(event.seconds):
@@ -153,12 +156,20 @@ def steady(seen: ProcessSeen, warm_steps: int) -> SteadyStretch:
             wait = event.wait_s[index] if index < len(event.wait_s) else 0.0
             samples = event.samples[index] if index < len(event.samples) else None
             rows.append((seconds, wait, samples))
+    if wake_s and seen.steps and not seen.steps[-1].device.startswith("cpu"):
+        warm_steps = max(warm_steps, _steps_until(wake_s, [row[0] for row in rows]))
     kept = rows[warm_steps:] if len(rows) >= warm_steps + 4 else rows[1:] or rows
     return SteadyStretch(
         step_s=tuple(row[0] for row in kept),
         wait_s=tuple(row[1] for row in kept),
         samples=tuple(row[2] for row in kept),
     )
+
+
+def _steps_until(wake_s: float, step_s: Sequence[float]) -> int:
+    """How many steps have run when `wake_s` are over behind the first one; half of them where it never is."""
+    most, behind = len(step_s) // 2, accumulate(step_s[1:], initial=0.0)
+    return min(most, next((count for count, past in enumerate(behind, start=1) if past >= wake_s), most))
 
 
 def blocks(values: Sequence[float], count: int = 8) -> list[float]:

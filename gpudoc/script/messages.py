@@ -31,7 +31,8 @@ class HookOrder(Part):
 
     `keys` are the loaders that `loader` and `batch` are for, by LoaderSeen.key; a loader that a framework builds from
     one of them is meant as well. With `steps` the inside says `measured` when this many ran after `warm_steps`, for
-    `seconds` at least. `longest_first` fills the first batches of those loaders with the largest samples.
+    `seconds` at least; on a GPU also after `wake_s` of steps behind the first one. `longest_first` fills the first
+    batches of those loaders with the largest samples.
     `device_limit_bytes` is what torch may take of its GPU, that of `device_index` or of the process's local rank.
     """
 
@@ -43,6 +44,7 @@ class HookOrder(Part):
     warm_steps: int = Field(default=0, ge=0)
     steps: int | None = Field(default=None, ge=1)
     seconds: float = Field(default=0.0, ge=0)
+    wake_s: float = Field(default=0.0, ge=0)
     record_samples: bool = False
     device_limit_bytes: int | None = Field(default=None, ge=1)
     device_index: int | None = Field(default=None, ge=0)

@@ -62,10 +62,10 @@ class LaunchRecord:
         return next((error for error in errors if error.shortage is not None), errors[0] if errors else None)
 
 
-def trial_of(request: Request, told: LaunchRecord, *, warm_steps: int) -> Trial:
+def trial_of(request: Request, told: LaunchRecord, *, warm_steps: int, wake_s: float = 0.0) -> Trial:
     """The trial: its end, and where steps were counted one point with blocks of steps as seconds of one batch."""
     end, detail = _end_of(told)
-    look = look_at(told.seen, warm_steps=warm_steps, start_s=told.start_s)
+    look = look_at(told.seen, warm_steps=warm_steps, start_s=told.start_s, wake_s=wake_s)
     batch = request.batches[0] if request.batches else (look.batch if look else None) or 1
     stage = "steps" if told.num_steps else "start"
     common = {"request": request, "end": end, "detail": detail, "stage": stage, "how": "launch"}
@@ -73,7 +73,7 @@ def trial_of(request: Request, told: LaunchRecord, *, warm_steps: int) -> Trial:
     if look is None:
         return Trial.model_validate({**common, "failed_batch": None if end is End.FITS else batch}).beside(told.beside)
     trains = next(one for one in told.seen if one.trains)
-    stretch = steady(trains, warm_steps)
+    stretch = steady(trains, warm_steps, wake_s)
     # an optimizer step may take several batches
     per_step = (look.samples_per_step or batch) / batch
     point = Point(

@@ -35,11 +35,11 @@ from gpudoc.tune.search.journal import Header, Journal, find_journal, open_journ
 from gpudoc.tune.search.repetition import Repetition
 from gpudoc.tune.search.session import Session
 from gpudoc.tune.trial.deadline import Deadline
-from gpudoc.tune.trial.messages import Request
+from gpudoc.tune.trial.messages import WAKE_S, Request
 from gpudoc.units import format_bytes
 
 # raised whenever what a trial does changes, so that older journals are not mixed with newer trials
-_METHOD = "script-2"
+_METHOD = "script-3"
 # of the budget, for the first step to come
 _LOOK_SHARE = 0.6
 
@@ -184,12 +184,12 @@ class _Search:
         except KeyboardInterrupt:
             why = f"interrupted while looking at {self._name} as it is: nothing was measured, nothing is written"
             raise GpudocError(why, exit_code=ExitCode.INTERRUPTED) from None
-        look = look_at(told.seen, warm_steps=WARM_STEPS, start_s=told.start_s)
+        look = look_at(told.seen, warm_steps=WARM_STEPS, start_s=told.start_s, wake_s=WAKE_S)
         if look is None or told.num_steps <= LEAST_STEPS:
             raise refusal(told, self._name)
         lever, why_not = lever_of(look, takes_batch=self._launches.command.takes_batch)
         found = ScriptFindings(look=look, lever=lever, why_no_lever=why_not)
-        found.defaults.append(trial_of(Request(kind="look", batches=()), told, warm_steps=WARM_STEPS))
+        found.defaults.append(trial_of(Request(kind="look", batches=()), told, warm_steps=WARM_STEPS, wake_s=WAKE_S))
         found.notes += look.asides
         if self._options.only_looks:
             return self._result(found)

@@ -22,7 +22,7 @@ from gpudoc.script.loads import Loads
 from gpudoc.script.look import Lever
 from gpudoc.script.messages import HookOrder, LoaderOrder, LoaderSeen
 from gpudoc.script.outcome import LaunchRecord, trial_of
-from gpudoc.tune.trial.messages import Request, Trial
+from gpudoc.tune.trial.messages import WAKE_S, Request, Trial
 
 WARM_STEPS = 3
 LOOK_STEPS, LOOK_S = 24, 3.0
@@ -75,7 +75,7 @@ class Launches:
 
     def look(self, words: tuple[str, ...], *, patience_s: float) -> LaunchRecord:
         """The script as it is for a few seconds of steady steps."""
-        order = HookOrder(purpose="look", warm_steps=WARM_STEPS, steps=LOOK_STEPS, seconds=LOOK_S)
+        order = HookOrder(purpose="look", warm_steps=WARM_STEPS, steps=LOOK_STEPS, seconds=LOOK_S, wake_s=WAKE_S)
         return self._launch(words, order, patience_s, self.memory_limit_bytes)
 
     def run(self, request: Request, *, patience_s: float) -> Trial:
@@ -91,7 +91,7 @@ class Launches:
             limit = None if request.unlimited else self.batch_limit_bytes or limit
         waits = missing_for_any(request.variant.wait_policy, self.starting)
         told = self._launch(words, order, patience_s, limit, waits)
-        trial = trial_of(request, told, warm_steps=order.warm_steps)
+        trial = trial_of(request, told, warm_steps=order.warm_steps, wake_s=order.wake_s)
         return trial.model_copy(update={"refused": _refused(told, self.keys), "notes": _notes(told, self.keys)})
 
     def _order(self, request: Request) -> HookOrder:
@@ -115,6 +115,8 @@ class Launches:
             warm_steps=1 if is_fit else min(_MOST_WARM_STEPS, WARM_STEPS + ahead),
             steps=request.steps,
             seconds=request.seconds_per_batch,
+            # what fits is no question of speed
+            wake_s=0.0 if is_fit else WAKE_S,
             device_limit_bytes=self.device_limit_bytes,
             device_index=self.device_index,
         )

@@ -26,6 +26,16 @@ def test_few_steps_are_better_than_none():
     assert len(steady(seen(steps([5.0, 0.1, 0.1], [0, 0, 0])), 10).step_s) == 2
 
 
+def test_a_card_from_rest_is_timed_once_it_is_awake():
+    """Its clocks rise in the first second; of what never takes so long half is left out, and a CPU does not rest."""
+    slow_first = steps([4.0] + [0.3] * 4 + [0.2] * 10, [0.0] * 15, device="cuda:0")
+    assert steady(seen(slow_first), 3, 1.0).step_s == (0.2,) * 10
+    assert len(steady(seen(slow_first), 3).step_s) == 12
+    short = steps([4.0] + [0.1] * 7, [0.0] * 8, device="cuda:0")
+    assert len(steady(seen(short), 2, 1.0).step_s) == 4
+    assert len(steady(seen(steps([4.0] + [0.3] * 14, [0.0] * 15)), 3, 1.0).step_s) == 12
+
+
 def test_a_step_that_an_evaluation_came_before_is_left_out():
     event = steps([0.1, 0.1, 30.0, 0.1], [0.0] * 4, first=4, evaluated=(6,))
     found = look(seen(event))

@@ -11,13 +11,12 @@ import torch
 
 from gpudoc.train.ranks.protocol import Ranks
 from gpudoc.tune.child.training import Trainee
+from gpudoc.tune.trial.messages import WAKE_S
 from gpudoc.tune.trial.wire import Emit, LifeSign
 
 _BLOCK_S = 0.12
 _MOST_STEPS = 100
 _BEAT_S = 1.0
-# from rest a card takes some tenths of a second to its clocks, and between two trials it rests
-_WAKE_S = 1.0
 
 
 def steps_per_block(step_s: float) -> int:
@@ -49,7 +48,7 @@ class StepPace:
     def warm_up(self, step: Callable[[], None], least: int) -> float:
         """Seconds of the last of `least` steps; before the first timing on a GPU, of as many as wake it up."""
         taken = [self.time(step, 1) for _ in range(least)]
-        while self._is_asleep and sum(taken) < _WAKE_S:
+        while self._is_asleep and sum(taken) < WAKE_S:
             taken.append(self.time(step, 1))
         self._is_asleep = False
         return taken[-1]

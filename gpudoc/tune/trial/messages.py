@@ -84,6 +84,9 @@ class TrialPart(Part):
 
 # what leads the name of the policy, or of a rung of the ladder, that a plan answers with
 POLICY, RUNG = "policy ", "rung "
+# from rest a card takes some tenths of a second to its clocks, and between two trials it rests: seconds of steps before
+# those that are timed
+WAKE_S = 1.0
 # of a trial: how many were run for it, where that is more than one
 RUNS = "runs"
 

@@ -67,6 +67,7 @@ class Steps:
         self._stepped: float | None = None
         self._told_at = time.perf_counter()
         self._warm_at: float | None = None
+        self._first_at, self._warm_count = 0.0, 0
         self._loader: int | None = None
         self._seconds = self._wait_s = self._evaluate_s = 0.0
         self._samples: int | None = None
@@ -124,6 +125,7 @@ class Steps:
             parameter = optimizer.param_groups[0]["params"][0]
             self._device, self._format = str(parameter.device), str(parameter.dtype).replace("torch.", "")
             self._gpu.start(parameter.device)
+            self._first_at = now
         self._count += 1
         self._settle(now)
         self._pulse.steps(self._count)
@@ -195,10 +197,14 @@ class Steps:
         order = self._report.order
         if order["steps"] is None or self._measured:
             return False
-        if self._warm_at is None and self._count >= order["warm_steps"]:
-            self._warm_at = now
-        enough = self._count >= order["warm_steps"] + order["steps"]
-        return enough and self._warm_at is not None and now - self._warm_at >= order["seconds"]
+        if self._warm_at is None:
+            # a card that rested is awake after so long
+            is_awake = self._device == "cpu" or now - self._first_at >= order["wake_s"]
+            if self._count < order["warm_steps"] or not is_awake:
+                return False
+            self._warm_at, self._warm_count = now, self._count
+        enough = self._count >= self._warm_count + order["steps"]
+        return bool(enough and now - self._warm_at >= order["seconds"])
 
     def _tell(self, now: float) -> None:
         device = memory.cuda()

@@ -72,6 +72,18 @@ def test_a_look_sees_the_speed_of_a_script_with_a_wait_at_both_ends(standin):
 
 
 @pytest.mark.standin
+def test_what_is_timed_begins_once_the_gpu_is_awake(standin):
+    """Its clocks rise in the first second of work; five steps are made long before that is over."""
+    gpus = standin(memory="1G")
+    order = HookOrder(purpose="look", warm_steps=3, steps=2, wake_s=1.0)
+    _, seen = watched(gpus, order, 2 * MS, 0.06)
+    lines = [json.loads(line) for line in next((gpus.home / "events").glob("*.jsonl")).read_text().splitlines()]
+    (measured,) = [line["at"] for line in lines if line["kind"] == "measured"]
+    assert measured - seen.steps[0].at >= 1.0
+    assert seen.total.steps == 33
+
+
+@pytest.mark.standin
 def test_a_run_tells_the_same_speed(standin):
     own_s, seen = watched(standin(clock="virtual", memory="1G"), HookOrder(purpose="run"), SECOND, 0)
     # the first step is the start's, too
