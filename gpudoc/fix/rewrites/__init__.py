@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from gpudoc.fix.rewrites.anomaly import ANOMALY_OFF
 from gpudoc.fix.rewrites.base import Rewrite
+from gpudoc.fix.rewrites.constants import CONSTANT_PER_STEP
 from gpudoc.fix.rewrites.evaluation import EVALUATION_NO_GRAD
 from gpudoc.fix.rewrites.graph import DETACH_SUM, RETAIN_GRAPH
 from gpudoc.fix.rewrites.loader import ITERABLE_WORKER, LOADER_WORKERS, PERSISTENT_WORKERS, PIN_MEMORY
+from gpudoc.fix.rewrites.samples import FILE_PER_SAMPLE, OBJECT_PER_SAMPLE
 from gpudoc.fix.rewrites.zero_fill import ZERO_FILL
 
 # wrong by accident, then work that is done again and again, then the loader, the loop and precision
@@ -16,6 +18,9 @@ REWRITES: tuple[Rewrite, ...] = (
     DETACH_SUM,
     RETAIN_GRAPH,
     ZERO_FILL,
+    FILE_PER_SAMPLE,
+    OBJECT_PER_SAMPLE,
+    CONSTANT_PER_STEP,
     LOADER_WORKERS,
     ITERABLE_WORKER,
     PERSISTENT_WORKERS,

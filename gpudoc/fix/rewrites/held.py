@@ -1,0 +1,211 @@
+"""What a value depends on, and whether anything changes it later, so that it could be made once and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import libcst as cst
+
+from gpudoc.fix.model import Evidence
+from gpudoc.fix.rewrites.base import insert_line, measured_lines, statements
+from gpudoc.fix.rewrites.vocabulary import CHANGING, OPTIONS, READS_ONLY
+from gpudoc.fix.source import Edit, Node, Source
+from gpudoc.fix.tree import (
+    Function,
+    argument,
+    below,
+    binding,
+    bindings,
+    called,
+    class_of,
+    dotted,
+    function_of,
+    is_literal,
+    loops_around,
+    methods,
+    qualified,
+    scope_of,
+    uses,
+)
+
+# pandas and tensors in place
+_IN_PLACE = ("inplace", "out")
+_WORDS = frozenset({"True", "False", "None", "range", "len", "float", "int", "bool"})
+_MAKES_PLAIN = frozenset({"str", "int", "float", "Path", "len", "join", "abspath", "expanduser", "tuple"})
+
+
+@dataclass(frozen=True, slots=True)
+class NamedValue:
+    """`name = value` as a statement by itself."""
+
+    statement: cst.SimpleStatementLine
+    name: str
+    value: cst.BaseExpression
+
+
+def measured_values(source: Source, evidence: Evidence) -> Iterator[NamedValue]:
+    """The statements `name = value` that take a measured share of a step."""
+    for statement in statements(source, measured_lines(source, evidence)):
+        if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
+            continue
+        part = statement.body[0]
+        if isinstance(part, cst.Assign) and len(part.targets) == 1 and isinstance(part.targets[0].target, cst.Name):
+            yield NamedValue(statement, part.targets[0].target.value, part.value)
+
+
+def names_read(source: Source, value: Node) -> list[str]:
+    """The variables that a value reads: `n`, `self.n`, `args.n`; not functions of imported modules."""
+    names: list[str] = []
+    for one in below(value):
+        if not isinstance(one, cst.Name | cst.Attribute) or not dotted(one):
+            continue
+        above, name = source.parent(one), dotted(one)
+        if isinstance(above, cst.Attribute):
+            continue
+        if isinstance(above, cst.Arg) and above.keyword is one:
+            continue
+        if isinstance(above, cst.Call) and above.func is one:
+            # of a method, what it is called on
+            name = name.rpartition(".")[0]
+        if name and not qualified(source, one) and name not in _WORDS:
+            names.append(name)
+    # what a method is called on inside of a longer chain: x in x.shape[0]
+    return list(dict.fromkeys(names))
+
+
+def not_constant(source: Source, statement: Node, name: str) -> str:
+    """Why a variable may have another value in the next step; '' where it cannot."""
+    if name.startswith("self."):
+        return "" if is_set_once(source, statement, name) else f"`{name}` may be changed between two steps"
+    scope, first = scope_of(source, statement), name.partition(".")[0]
+    made: list[Node] = []
+    for place in (scope, source.module):
+        made = made or [one for word in dict.fromkeys((name, first)) for one in bindings(place, word)]
+    made = [one for one in made if not isinstance(one, cst.Global)]
+    if len(made) != 1:
+        return f"`{name}` is set in {len(made)} places, so it may change between two steps"
+    one = made[0]
+    if loops_around(source, one) or isinstance(one, cst.For | cst.CompFor | cst.AugAssign):
+        return f"`{name}` changes between two steps"
+    if first != name:
+        return "" if first in OPTIONS else f"`{name}` may be changed between two steps"
+    value = one.value if isinstance(one, cst.Assign | cst.AnnAssign) else None
+    if value is not None and (is_literal(value) or _is_number(source, value)):
+        return ""
+    return f"`{name}` may be a tensor, whose numbers change without a new name"
+
+
+def _is_number(source: Source, value: Node) -> bool:
+    if isinstance(value, cst.IfExp):
+        return is_literal(value.body) and is_literal(value.orelse)
+    if isinstance(value, cst.Call):
+        return qualified(source, value.func) == "torch.device" or dotted(value.func) in ("len", "int", "float")
+    # args.length
+    return isinstance(value, cst.Attribute) and dotted(value).partition(".")[0] in OPTIONS
+
+
+def is_set_once(source: Source, statement: Node, name: str) -> bool:
+    """Whether `__init__` alone sets `self.x`, and to a plain value: no module, parameter or buffer."""
+    function = function_of(source, statement)
+    owner = class_of(source, function) if function is not None else None
+    initial = methods(owner).get("__init__") if owner is not None else None
+    if initial is None:
+        return False
+    attr = name.split(".")[1]
+    made = [
+        one
+        for one in source.nodes
+        if isinstance(one, cst.Assign | cst.AugAssign | cst.AnnAssign | cst.Del)
+        and any("." in bound and bound.split(".")[-1] == attr for bound, _ in binding(one))
+    ]
+    if len(made) != 1 or made[0] not in set(below(initial)) or loops_around(source, made[0]):
+        return False
+    value = made[0].value if isinstance(made[0], cst.Assign | cst.AnnAssign) else None
+    if isinstance(value, cst.Call):
+        return called(value) in _MAKES_PLAIN
+    return value is not None and not any(isinstance(one, cst.Call) for one in below(value))
+
+
+def changed_later(source: Source, scope: Node, made: NamedValue) -> str:
+    """Where what was made is changed, or may be, so that the next step would get it changed; '' where nowhere."""
+    own = made.statement.body[0]
+    names = [made.name]
+    # a row of a table is a part of it
+    for one in below(scope):
+        if isinstance(one, cst.Assign) and one is not own and _root(one.value) in names:
+            names += [name for name, _ in binding(one) if "." not in name]
+        if isinstance(one, cst.For) and _root(one.iter) in names:
+            names += [name for name, _ in binding(one)]
+    for name in dict.fromkeys(names):
+        for one in bindings(scope, name):
+            written = isinstance(one, cst.AugAssign | cst.Del | cst.Global | cst.Nonlocal) or name == made.name
+            if one is not own and (written or _writes_into(one, name)):
+                return f"line {source.line(one)} sets or changes `{name}` again"
+        for use in uses(source, scope, name):
+            if reason := _change_at(source, use, name, whole=name == made.name):
+                return reason
+    return ""
+
+
+def _writes_into(node: Node, name: str) -> bool:
+    return isinstance(node, cst.Assign) and any(
+        isinstance(one.target, cst.Subscript | cst.Attribute) and _root(one.target) == name for one in node.targets
+    )
+
+
+def _root(node: Node) -> str:
+    """The variable that a value is, or is a part of."""
+    while isinstance(node, cst.Subscript | cst.Attribute):
+        node = node.value
+    if isinstance(node, cst.Call) and node.args and called(node) in ("from_numpy", "as_tensor", "asarray"):
+        return _root(node.args[0].value)
+    return node.value if isinstance(node, cst.Name) else ""
+
+
+def _change_at(source: Source, use: Node, name: str, *, whole: bool) -> str:
+    """Why one use of a variable changes it, or lets others change it."""
+    line, above = source.line(use), source.parent(use)
+    if isinstance(above, cst.Attribute) and above.value is use:
+        outer, method = source.parent(above), above.attr.value
+        if isinstance(outer, cst.Call) and outer.func is above:
+            changing = method.endswith("_") or method in CHANGING
+            if changing or any(argument(outer, word) is not None for word in _IN_PLACE):
+                return f"line {line} changes `{name}` in place"
+        if isinstance(outer, cst.AssignTarget | cst.AugAssign):
+            return f"line {line} sets `{name}.{method}`"
+    if isinstance(above, cst.Arg):
+        if above.keyword is not None and above.keyword.value == "out":
+            return f"line {line} writes into `{name}`"
+        outer = source.parent(above)
+        if whole and isinstance(outer, cst.Call) and not _only_reads(source, outer):
+            return f"line {line} hands `{name}` to `{called(outer) or 'a function'}`, which may change it"
+    if whole and isinstance(above, cst.Return | cst.Yield | cst.Assign | cst.Element | cst.DictElement):
+        return f"line {line} hands `{name}` on, and it may be changed there"
+    return ""
+
+
+def _only_reads(source: Source, call: cst.Call) -> bool:
+    """Whether a call leaves its arguments as they are, as far as this file shows."""
+    name = called(call)
+    if name.endswith("_"):
+        return False
+    if name in READS_ONLY or qualified(source, call.func).split(".")[0] in ("torch", "numpy"):
+        return True
+    shown = [one for one in source.nodes if isinstance(one, cst.FunctionDef) and one.name.value in (name, "forward")]
+    return bool(shown) and not any(_changes_in_place(one) for function in shown for one in below(function))
+
+
+def _changes_in_place(node: Node) -> bool:
+    name = called(node) if isinstance(node, cst.Call) else ""
+    written = isinstance(node, cst.AssignTarget) and isinstance(node.target, cst.Subscript)
+    return written or isinstance(node, cst.AugAssign) or (name.endswith("_") and not name.endswith("__"))
+
+
+def init_edit(source: Source, initial: Function, lines: list[str]) -> Edit | None:
+    """Lines at the end of `__init__`; None where it may end before."""
+    if not isinstance(initial.body, cst.IndentedBlock) or any(isinstance(one, cst.Return) for one in below(initial)):
+        return None
+    indent = source.indent(initial.body.body[0])
+    after = source.last_line(initial.body.body[-1]) + 1
+    return insert_line(source, after, source.newline(after - 1).join(indent + line for line in lines))

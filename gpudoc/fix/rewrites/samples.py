@@ -1,0 +1,172 @@
+"""5 and 6: what a data set reads or builds again for each sample although it is the same for all."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from gpudoc.fix.model import Claim, Evidence
+from gpudoc.fix.rewrites.base import Proposal, Rewrite, RewriteSite, insert_line, replace
+from gpudoc.fix.rewrites.held import NamedValue, changed_later, init_edit, is_set_once, measured_values, names_read
+from gpudoc.fix.rewrites.vocabulary import BUILDERS, PARSING, PRETRAINED, READERS, READING, TRANSFORM, WRITERS
+from gpudoc.fix.source import Edit, Node, Source
+from gpudoc.fix.tree import (
+    Function,
+    argument,
+    below,
+    bindings,
+    called,
+    calls,
+    class_of,
+    dotted,
+    function_of,
+    is_literal,
+    methods,
+    qualified,
+    scope_of,
+    words,
+)
+
+FILE, OBJECT = "file-per-sample", "object-per-sample"
+_NOT_PER_SAMPLE = ("__init__", "__len__", "forward", "main")
+_READING_MODES = ("r", "rb", "rt")
+
+
+def find_files(source: Source, evidence: Evidence) -> list[Proposal]:
+    """A file that is read and parsed again for each sample."""
+    return [one for made in measured_values(source, evidence) for one in _per_sample(source, made, FILE)]
+
+
+def find_objects(source: Source, evidence: Evidence) -> list[Proposal]:
+    """A tokenizer, a pattern or a transform that is built again for each sample."""
+    return [one for made in measured_values(source, evidence) for one in _per_sample(source, made, OBJECT)]
+
+
+def _per_sample(source: Source, made: NamedValue, rewrite: str) -> list[Proposal]:
+    function = function_of(source, made.statement)
+    if function is None or function.name.value in _NOT_PER_SAMPLE:
+        return []
+    opened = _opened_by_with(source, made) if rewrite == FILE else None
+    fits = _is_builder(source, made.value)
+    if rewrite == FILE:
+        fits = opened is not None or _is_reader(source, made.value)
+    if not fits:
+        return []
+    site = RewriteSite(rewrite, Claim.EXACT, source, made.statement)
+    if reason := _why_not(source, made, opened, function):
+        return [site.refuse(reason)]
+    besides = ["The content stays in memory, once in each worker process."] if rewrite == FILE else []
+    owner = class_of(source, function)
+    if owner is not None:
+        initial = methods(owner).get("__init__")
+        edits = _held_by_self(source, made, initial, opened) if initial is not None else None
+        if edits is None:
+            reason = f"`{owner.name.value}` has no `__init__` here that could hold it and surely runs to its end"
+            return [site.refuse(reason)]
+        return [site.change(edits, *besides)]
+    if opened is not None or source.parent(function) is not source.module:
+        return [site.refuse("it is not one line in a function at the top of the file, above which it could stand")]
+    first = source.line(function.decorators[0]) if function.decorators else source.line(function)
+    top = insert_line(source, first, f"_{made.name} = {source.code(made.value)}" + 2 * source.newline(first))
+    return [site.change([top, replace(source, made.value, f"_{made.name}")], *besides)]
+
+
+def _why_not(source: Source, made: NamedValue, opened: cst.With | None, function: Function) -> str:
+    reason = _depends_on_sample(source, made, opened) or changed_later(source, function, made)
+    if reason:
+        return reason
+    if any(qualified(source, call.func) in READERS or called(call) in READING for call in calls(made.value)) or opened:
+        for call in calls(source.module):
+            mode = argument(call, "mode", 1) if called(call) == "open" else None
+            if called(call) in WRITERS or (mode is not None and not _reads_only(source, mode)):
+                return f"line {source.line(call)} writes a file, which may be this one"
+    if f"_{made.name}" in words(source):
+        return f"the name `_{made.name}` is taken"
+    if source.parent(opened or made.statement) is not function.body:
+        return "only some of the samples need it"
+    return ""
+
+
+def _reads_only(source: Source, mode: cst.Arg) -> bool:
+    return source.code(mode.value).strip("'\"") in _READING_MODES
+
+
+def _held_by_self(source: Source, made: NamedValue, initial: Function, opened: cst.With | None) -> list[Edit] | None:
+    attribute = f"self._{made.name}"
+    if opened is None:
+        edit = init_edit(source, initial, [f"{attribute} = {source.code(made.value)}"])
+        return None if edit is None else [edit, replace(source, made.value, attribute)]
+    line = source.line(opened)
+    if line + 1 != source.line(made.statement):
+        return None
+    step = source.indent(made.statement)[len(source.indent(opened)) :]
+    head = source.line_text(line).strip()
+    edit = init_edit(source, initial, [head, f"{step}{attribute} = {source.code(made.value)}"])
+    start, end = source.span(opened)[0], source.span(made.statement)[1]
+    return None if edit is None else [edit, Edit(start, end, f"{made.name} = {attribute}")]
+
+
+def _opened_by_with(source: Source, made: NamedValue) -> cst.With | None:
+    """The `with open(...)` of which a statement is the whole body."""
+    block = source.parent(made.statement)
+    above = source.parent(block) if isinstance(block, cst.IndentedBlock) else None
+    if not isinstance(above, cst.With) or len(above.items) != 1 or not isinstance(block, cst.IndentedBlock):
+        return None
+    item = above.items[0]
+    opens = isinstance(item.item, cst.Call) and dotted(item.item.func) == "open" and item.asname is not None
+    if not opens or len(block.body) != 1 or above.asynchronous is not None:
+        return None
+    parsing = [called(call) in PARSING for call in calls(made.value)]
+    return above if parsing and all(parsing) else None
+
+
+def _is_reader(source: Source, value: Node) -> bool:
+    found = list(calls(value))
+    reads = any(qualified(source, call.func) in READERS or called(call) in READING for call in found)
+    return reads and all(called(call) in PARSING for call in found)
+
+
+def _is_builder(source: Source, value: Node) -> bool:
+    if not isinstance(value, cst.Call):
+        return False
+    name = qualified(source, value.func)
+    if name in BUILDERS or PRETRAINED.match(name):
+        return all(one is value for one in calls(value))
+    return bool(TRANSFORM.match(name)) and all(TRANSFORM.match(qualified(source, one.func)) for one in calls(value))
+
+
+def _depends_on_sample(source: Source, made: NamedValue, opened: cst.With | None) -> str:
+    item = opened.items[0] if opened is not None else None
+    handle = dotted(item.asname.name) if item is not None and item.asname is not None else ""
+    for part in (made.value, item.item) if item is not None else (made.value,):
+        if any(isinstance(one, cst.Lambda | cst.NamedExpr | cst.Await) for one in below(part)):
+            return "it is more than a plain value"
+        for call in calls(part):
+            if argument(call, "mmap_mode") is not None:
+                return "the file is mapped into memory, and processes would share the mapping"
+            mode = argument(call, "mode", 1) if called(call) == "open" else None
+            if mode is not None and not _reads_only(source, mode):
+                return "the file is not opened for reading alone"
+        for name in names_read(source, part):
+            if name == handle:
+                continue
+            if name.startswith("self."):
+                if not is_set_once(source, made.statement, name):
+                    return f"`{name}` is not set in `__init__` alone, so the samples may differ in it"
+            elif not _is_module_constant(source, name):
+                return f"it depends on `{name}`, so each sample may have another one"
+    return ""
+
+
+def _is_module_constant(source: Source, name: str) -> bool:
+    if name == "__file__":
+        return True
+    made = bindings(source.module, name)
+    if len(made) != 1 or scope_of(source, made[0]) is not source.module or not isinstance(made[0], cst.Assign):
+        return False
+    value = made[0].value
+    path = isinstance(value, cst.Call) and called(value) == "Path" and all(is_literal(arg.value) for arg in value.args)
+    return is_literal(value) or path
+
+
+FILE_PER_SAMPLE = Rewrite(FILE, 5, Claim.EXACT, find_files)
+OBJECT_PER_SAMPLE = Rewrite(OBJECT, 6, Claim.EXACT, find_objects)

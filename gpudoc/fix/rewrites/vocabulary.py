@@ -1,0 +1,59 @@
+"""Names by which rewrites know functions of torch, NumPy, pandas and Python: what is pure, what reads, what changes."""
+
+from __future__ import annotations
+
+import re
+
+from gpudoc.fix.flow import FILLING
+
+
+def _set(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# the same numbers each time they are called with the same numbers
+FACTORIES = _set("""
+    zeros ones full eye arange linspace logspace tensor as_tensor tril_indices triu_indices array hann_window
+    hamming_window
+""")
+PURE = FACTORIES | _set("""
+    triu tril exp log sqrt sin cos pow abs neg stack cat outer meshgrid reshape view unsqueeze squeeze expand repeat
+    transpose t permute flatten bool float long int half double to logical_not masked_fill cumsum flip diag clone
+    size numel contiguous sum mean max min range len list tuple type from_numpy astype device
+""")
+READERS = _set("""
+    json.load numpy.load numpy.loadtxt numpy.genfromtxt pandas.read_csv pandas.read_json pandas.read_parquet
+    pandas.read_pickle pandas.read_feather pandas.read_excel pickle.load torch.load yaml.safe_load
+    safetensors.torch.load_file
+""")
+READING = _set("open read_text read_bytes")
+# what may stand around a reader: the same for the same text
+PARSING = _set("""
+    load loads loadtxt genfromtxt read_csv read_json read_parquet read_pickle read_feather read_excel safe_load
+    load_file open read read_text read_bytes readlines splitlines split strip rstrip reader DictReader list dict tuple
+    Path join str int float array asarray to_numpy astype set_index sort_values reset_index to_dict
+""")
+WRITERS = _set("to_csv to_parquet to_json to_pickle savetxt write_text write_bytes savez save_file")
+# objects without state between two calls
+BUILDERS = _set("""
+    re.compile tiktoken.get_encoding tiktoken.encoding_for_model torch.nn.MSELoss torch.nn.L1Loss
+    torch.nn.CrossEntropyLoss torch.nn.BCEWithLogitsLoss torch.nn.NLLLoss torch.nn.SmoothL1Loss
+""")
+PRETRAINED = re.compile(r"^transformers\.\w*Tokenizer\w*\.from_pretrained$")
+TRANSFORM = re.compile(
+    r"^torchvision\.transforms(?:\.v2)?\."
+    r"(?:Compose|Resize|CenterCrop|ToTensor|Normalize|Grayscale|Pad|ConvertImageDtype|ToDtype|ToImage)$"
+)
+# names that scripts give to what was asked for on the command line or in a file
+OPTIONS = _set("args cfg config opt opts options hparams params FLAGS flags")
+# what takes a value and surely leaves it as it is
+READS_ONLY = _set("""
+    len tensor array sorted enumerate zip list tuple dict set float int str min max sum isinstance range print any all
+    map filter reversed
+""")
+# methods that change what they are called on
+CHANGING = FILLING | _set("""
+    pop popleft popitem clear remove sort reverse fill resize setflags drop add_tokens add_special_tokens
+    enable_truncation enable_padding
+""")
+DRAWS = re.compile(r"rand|normal|uniform|bernoulli|multinomial|shuffle|sample|choice|seed|empty")

@@ -1,0 +1,16 @@
+# hot `extra = torch.eye` 0.3 -> refused: in place
+import torch
+from torch import nn
+
+model = nn.Linear(8, 8)
+weights = torch.ones(8, 8)
+shape = (8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(100):
+    x = torch.randn(4, 8)
+    extra = torch.eye(8)
+    extra.mul_(step)
+    optimizer.zero_grad()
+    loss = (model(x) @ extra).pow(2).mean()
+    loss.backward()
+    optimizer.step()

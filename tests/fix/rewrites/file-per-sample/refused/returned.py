@@ -1,0 +1,23 @@
+# hot `rows = json.load` 0.5 -> refused: hands `rows` on
+import json
+import random
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+
+class Data(Dataset):
+    def __init__(self, path):
+        self.path = path
+        self.rows = None
+
+    def __len__(self):
+        return 500
+
+    def __getitem__(self, index):
+        rows = json.load(open(self.path))
+        return rows
+
+
+for x in DataLoader(Data("rows.json")):
+    x.sum()
