@@ -185,8 +185,9 @@ def _is_lazy(sampler: Any) -> bool:
 def _values(said: dict[str, Any], verdict: LoaderVerdict) -> None:
     if draws(said):
         verdict.notes.append(
-            "transforms draw random numbers: with other workers the values differ from the script's own, and after the "
-            "first epoch so may the order where the script shuffles without a generator"
+            "the data set or its transforms call functions that draw random numbers: where these come from the global "
+            "generators, the values differ with other workers, and after the first epoch so may the order where the "
+            "script shuffles without a generator"
         )
     if is_iterable(said["dataset"]):
         verdict.notes.append("the samples of an iterable data set come in another order with another num_workers")
