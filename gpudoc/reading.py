@@ -29,6 +29,7 @@ _LONGEST_NUMBER = 40
 _INTEGER = "tag:yaml.org,2002:int"
 # an escape can name a half of a pair, which no file can hold
 _HALF_CHARACTER = Pattern("[\ud800-\udfff]")
+_DEEP = f"nested too deeply: more than {MAX_DEPTH} levels"
 _TABS = "cannot start any token"
 
 # without O_NONBLOCK, opening a pipe waits until somebody writes into it; Windows has other flags
@@ -36,6 +37,24 @@ _FLAGS = ("O_NONBLOCK", "O_CLOEXEC", "O_NOCTTY", "O_BINARY")
 HOW_TO_OPEN = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in _FLAGS)
 
 Location = tuple[Union[str, int], ...]
+
+
+class _BoundError(ValueError):
+    """YAML that is as YAML should be, and stands for more than a file of ours holds."""
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads `1e-3` and `1.5e3` as the numbers that they are everywhere else; YAML 1.1 wants `1.0e-3` and takes text."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Puts quotes around a text that `_Loader` would take for a number."""
+
+
+# of few digits, so that a hash in which one `e` stands between digits stays a text
+_EXPONENT = Pattern(r"[-+]?(?:[0-9]{1,3}|[0-9]{1,8}\.[0-9]{0,8}|\.[0-9]{1,8})[eE][-+]?[0-9]{1,2}$")
+for _kind in (_Loader, _Dumper):
+    _kind.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+.0123456789"))
 
 
 class UnreadableError(GpudocError):
@@ -121,7 +140,7 @@ def read_yaml(path: Path, what: str) -> Document:
 def parse_yaml(text: str, name: str, what: str) -> Document:
     """The YAML in `text`; UnreadableError with line and column when it is not YAML, or stands for far too much."""
     try:
-        loader = yaml.SafeLoader(text)
+        loader = _Loader(text)
     except yaml.reader.ReaderError as problem:
         raise _control_character(text, name, what, problem.position) from None
     walk = _Walk()
@@ -138,16 +157,24 @@ def parse_yaml(text: str, name: str, what: str) -> Document:
         hint = "indent with spaces: YAML allows no tab there" if _TABS in reason and "\\t" in reason else ""
         line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
         raise UnreadableError(name, f"not YAML: {reason}", hint=hint, line=line, column=column) from None
-    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as problem:
-        deep = "nested too deeply" if isinstance(problem, RecursionError) else str(problem)
-        raise UnreadableError(name, f"not YAML: {deep}", line=walk.line or loader.line + 1) from None
+    except (_BoundError, RecursionError) as problem:
+        reason = str(problem) if isinstance(problem, _BoundError) else _DEEP
+        hint = f"is this the right file? gpudoc reads a {what} of a size that people write"
+        raise UnreadableError(name, reason, hint=hint, line=walk.line or loader.line + 1) from None
+    except (yaml.YAMLError, ValueError, OverflowError) as problem:
+        raise UnreadableError(name, f"not YAML: {problem}", line=walk.line or loader.line + 1) from None
     finally:
         loader.dispose()
     return Document(name, data, walk.lines)
 
 
+def dump_yaml(data: object, *, width: int = 80) -> str:
+    """`data` as YAML that `parse_yaml` reads as the same data, keys in their order."""
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=width)
+
+
 def _bound_values(text: str) -> None:
-    """ValueError for more values than any file of ours holds, before a slow loader builds them all."""
+    """_BoundError for more values than any file of ours holds, before a slow loader builds them all."""
     # each value is a character and what parts it from the next
     if len(text) <= 2 * MOST_WRITTEN:
         return
@@ -156,7 +183,7 @@ def _bound_values(text: str) -> None:
         for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
             count += isinstance(event, yaml.NodeEvent)
             if count > MOST_WRITTEN:
-                raise ValueError(f"it holds more than {MOST_WRITTEN:,} values")
+                raise _BoundError(f"too large: it holds more than {MOST_WRITTEN:,} values")
 
 
 def _control_character(text: str, name: str, what: str, position: int) -> UnreadableError:
@@ -183,13 +210,13 @@ class _Walk:
     _values: int = 0
 
     def visit(self, node: yaml.Node, location: Location) -> None:
-        """Take in one node and all below it; ValueError or MarkedYAMLError at the first that is not allowed."""
+        """Take in one node and all below it; _BoundError or MarkedYAMLError at the first that is not allowed."""
         self.line = node.start_mark.line + 1
         self._values += 1
         if len(location) > MAX_DEPTH:
-            raise ValueError("nested too deeply")
+            raise _BoundError(_DEEP)
         if self._values > MOST_VALUES:
-            raise ValueError(f"its aliases stand for more than {MOST_VALUES:,} values")
+            raise _BoundError(f"too large: its aliases stand for more than {MOST_VALUES:,} values")
         self.lines.setdefault(location, self.line)
         if isinstance(node, yaml.MappingNode):
             self._visit_mapping(node, location)

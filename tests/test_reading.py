@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from gpudoc.errors import ExitCode
-from gpudoc.reading import UnreadableError, parse_yaml, read_bytes, read_text, read_yaml
+from gpudoc.reading import UnreadableError, dump_yaml, parse_yaml, read_bytes, read_text, read_yaml
 from tests.waiting import wait_until
 
 
@@ -26,6 +26,51 @@ def test_every_key_knows_its_line():
 
 
 @pytest.mark.parametrize(
+    ("written", "number"),
+    [
+        ("1e-3", 0.001),
+        ("3E-4", 0.0003),
+        ("-2e+2", -200.0),
+        ("1.5e3", 1500.0),
+        (".5e1", 5.0),
+        ("1.0e-3", 0.001),
+        ("1e-12", 1e-12),
+    ],
+)
+def test_a_number_with_an_exponent_is_a_number_as_everywhere_else(written, number):
+    read = parse_yaml(f"lr: {written}\n", "f.yaml", "config").data["lr"]
+    assert (type(read), read) == (float, number)
+
+
+@pytest.mark.parametrize(
+    "text", ["1234e5678901", "12e456789012", "1e", "e5", "1e5x", "1.2.3", "12:30", "1-e3", "1e1234"]
+)
+def test_a_hash_or_a_name_with_an_e_among_digits_stays_text(text):
+    assert parse_yaml(f"a: '{text}'\nb: {text}x\n", "f.yaml", "config").data == {"a": text, "b": f"{text}x"}
+    assert parse_yaml(f"digest: {text}\n", "f.yaml", "config").data != {"digest": 0.0}
+    read = parse_yaml(dump_yaml({"digest": text}), "f.yaml", "config").data["digest"]
+    assert read == text
+
+
+@pytest.mark.parametrize(
+    "value", ["1e-3", "1e5", "3E4", "true", "1.0e-3", 0.001, 1e-05, 1e22, None, "12e34", [1, {"b": "2e2"}]]
+)
+def test_what_is_dumped_is_read_as_the_same(value):
+    assert parse_yaml(dump_yaml({"a": value}), "f.yaml", "config").data == {"a": value}
+
+
+@pytest.mark.parametrize(
+    "content", [b"[" * 500, b"a: [" + b"1," * 21_000 + b"1]\n", aliases(b"a: &a [x,x]\n", b"%c: &%c [%s]\n")]
+)
+def test_yaml_beyond_the_bounds_is_not_called_something_else_than_yaml(tmp_path, content):
+    (tmp_path / "cfg.yaml").write_bytes(content)
+    with pytest.raises(UnreadableError) as caught:
+        read_yaml(tmp_path / "cfg.yaml", "config")
+    assert "not YAML" not in caught.value.message
+    assert caught.value.hint.startswith("is this the right file?")
+
+
+@pytest.mark.parametrize(
     ("content", "says"),
     [
         (b"", "cfg.yaml: this config is empty"),
@@ -40,16 +85,19 @@ def test_every_key_knows_its_line():
         (b"a:\n\tb: 1\n", "cfg.yaml:2:1: not YAML"),
         (b"a: !!python/object/apply:os.system ['true']", "cfg.yaml:1:4: not YAML"),
         (b"x" * (1 << 20) + b"x", "at most 1 MiB"),
-        (b"[" * 500, "cfg.yaml:1: not YAML: nested too deeply"),
-        (b"\n".join(b" " * n + b"a:" for n in range(60)), "not YAML: nested too deeply"),
-        (b"a: &a [*a]\n", "not YAML: nested too deeply"),
+        (b"[" * 500, "cfg.yaml:1: nested too deeply: more than 40 levels"),
+        (b"\n".join(b" " * n + b"a:" for n in range(60)), "cfg.yaml:42: nested too deeply"),
+        (b"a: &a [*a]\n", "cfg.yaml:1: nested too deeply"),
         (b"a: 2024-13-45", "cfg.yaml:1: not YAML"),
         (b"a: 1\nb: " + b"9" * 6000, "cfg.yaml:2:4: not YAML: a number of 6000 digits"),
         (b"a: 0x" + b"f" * 6000, "cfg.yaml:1:4: not YAML: a number of 6002 digits"),
         (b'a: "\\uD800"', "cfg.yaml:1:4: not YAML: an escape that is half"),
         (b'a: "\\UFFFFFFFF"', "cfg.yaml:1: not YAML"),
-        (aliases(b"a: &a [x,x]\n", b"%c: &%c [%s]\n"), "stand for more than 100,000 values"),
-        (aliases(b"a: &a {x: 1}\n", b"%c: &%c {<<: [%s]}\n"), "stand for more than 100,000 values"),
+        (aliases(b"a: &a [x,x]\n", b"%c: &%c [%s]\n"), "too large: its aliases stand for more than 100,000 values"),
+        (
+            aliases(b"a: &a {x: 1}\n", b"%c: &%c {<<: [%s]}\n"),
+            "too large: its aliases stand for more than 100,000 values",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

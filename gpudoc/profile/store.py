@@ -8,13 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
 from pydantic import ValidationError
 
 from gpudoc.errors import GpudocError
 from gpudoc.patterns import Pattern
 from gpudoc.profile.model import SCHEMA, Profile
-from gpudoc.reading import UnreadableError, read_yaml
+from gpudoc.reading import UnreadableError, dump_yaml, read_yaml
 from gpudoc.writing import write_whole
 
 LOCAL_FOLDER = Path(".gpudoc") / "profiles"
@@ -93,7 +92,7 @@ def read(path: Path) -> Profile | None:
 def save(profile: Profile, path: Path) -> Path:
     """Write `profile` to `path`, whole or not at all; GpudocError when the place cannot be written."""
     text = f"# Made by gpudoc tune; gpudoc train --profile {path.name} uses it.\n"
-    text += yaml.safe_dump(profile.document(), sort_keys=False, allow_unicode=True, width=110)
+    text += dump_yaml(profile.document(), width=110)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as problem:

@@ -65,7 +65,7 @@ def test_the_folder_here_is_read_before_the_users(here):
         (b"schema: gpudoc.profile.v1\nsettings: {micro_batch: 0}\n", "hardware: Field required"),
         (b"a: [", "<stream end>', line 1"),
         (b"schema: \x7f", "a control character (0x7f), which no YAML may hold, line 1"),
-        (b"a: &a {<<: *a}\nb: " + b"9" * 5000, "not YAML"),
+        (b"a: &a {<<: *a}\nb: " + b"9" * 5000, "nested too deeply"),
         (b"\xff\xfe", "not UTF-8 text"),
         (b"- 1\n", "not a mapping"),
         (b"x" * ((1 << 20) + 1), "at most 1 MiB"),

@@ -10,12 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 from gpudoc import writing
 from gpudoc.errors import GpudocError
 from gpudoc.locks import InUseError, Lock, take_lock
-from gpudoc.reading import UnreadableError, read_yaml
+from gpudoc.reading import UnreadableError, dump_yaml, read_yaml
 from gpudoc.shell import quote_path
 from gpudoc.train.state.checkpoint import Bad, found_in, newest_good, ruins, settle_ruins
 from gpudoc.workload.config import Config
@@ -134,7 +132,7 @@ def write_config(run: Run, config: Config, fixed: Mapping[str, object], name: st
     """Keep the config, and with it what may not change."""
     document = {"name": name, "fixed": dict(fixed), "config": config.model_dump(mode="json")}
     text = "# What gpudoc train runs here; `fixed` may not change when it goes on.\n"
-    write_whole(run.config, text + yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
+    write_whole(run.config, text + dump_yaml(document))
 
 
 def write_whole(path: Path, text: str) -> None:
