@@ -34,6 +34,7 @@ from gpudoc.errors import GpudocError
 from gpudoc.facts.model import NOT_READ, Absent, Machine
 from gpudoc.process.arguments import own_module
 from gpudoc.process.ending import end_family, how_it_ended
+from gpudoc.process.imports import refuse_broken_torch
 from gpudoc.progress import SILENT, Progress
 from gpudoc.units import parse_duration
 
@@ -104,7 +105,10 @@ class Harvest:
 
 
 def run(options: Options, machine: Machine, progress: Progress = SILENT) -> Record:
-    """Measure and judge. Ctrl+C, a hung driver or a killed worker end the run early and keep what was measured."""
+    """Measure and judge. Ctrl+C, a hung driver or a killed worker end the run early and keep what was measured.
+
+    GpudocError (exit 2) where torch cannot be imported.
+    """
     check_options(options)
     started = time.monotonic()
     plan = make_plan(options.device, machine, quick=options.quick, only=options.only, data=options.data)
@@ -177,6 +181,8 @@ def _measure(plan: Plan, harvest: Harvest, progress: Progress) -> None:
             heard = time.monotonic()
             doing = _take(line, harvest) or doing
         if process.wait() != 0:
+            if not harvest.readings:
+                refuse_broken_torch()
             _give_up(harvest, f"the measuring process {how_it_ended(process.returncode)}: {_last_line(errors)}")
 
 

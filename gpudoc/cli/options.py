@@ -59,7 +59,8 @@ def import_torch(needed: bool, quiet: bool) -> None:
     if not needed:
         return
     require_training("train")
-    from gpudoc.process.imports import uncollected
+    from gpudoc.errors import GpudocError
+    from gpudoc.process.imports import ASK_DOCTOR, torch_fails, uncollected
     from gpudoc.render.live import Live
 
     # of several ranks that share a terminal the first one speaks
@@ -69,7 +70,11 @@ def import_torch(needed: bool, quiet: bool) -> None:
         place = None if faulthandler.is_enabled() else sys.__stderr__
         if place is not None:
             faulthandler.enable(place)
-        import torch  # noqa: F401
+        try:
+            import torch  # noqa: F401
+        except Exception as problem:
+            said = torch_fails(f"{type(problem).__name__}: {problem}")
+            raise GpudocError(said, hint=ASK_DOCTOR) from None
 
         if place is not None:
             faulthandler.disable()

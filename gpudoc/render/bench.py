@@ -84,7 +84,11 @@ def headline(environment: Mapping[str, Parameter]) -> str:
 
 
 def closing(record: Record) -> str:
-    """One sentence: how many rows, how long, and whether anything is wrong."""
+    """One sentence: how many rows, how long, and whether anything is wrong; without any row nothing is said to be."""
+    if not record.measurements and not record.findings:
+        return (
+            f"{'interrupted: ' if record.interrupted else ''}nothing was measured in {format_seconds(record.seconds)}"
+        )
     rows, low = len(record.measurements), len(record.findings)
     verdict = format_count(low, "finding") if low else "nothing below what is normal"
     cut = "interrupted: " if record.interrupted else ""

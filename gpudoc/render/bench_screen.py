@@ -77,7 +77,7 @@ def as_text(record: Record, shape: Form) -> str:
         lines += fold(f"{MARK['warning']} failed: {missing.case}: {missing.because}", shape.width)
     for finding in record.findings:
         lines += box(_finding(finding, shape.inner), shape)
-    mark = "" if record.findings or record.interrupted else f"{PASSED} "
+    mark = "" if record.findings or record.interrupted or not record.measurements else f"{PASSED} "
     lines += fold(f"{mark}{closing(record)}", shape.width)
     lines += fold(_rest(record, len(rows)), shape.width)
     return "\n".join(lines) + "\n"

@@ -64,11 +64,29 @@ def test_doctor_finds_a_torch_whose_import_kills_the_process(dying_torch, tmp_pa
     ("arguments", "said"),
     [
         (("train", "--model", "quickstart", "--steps", "2", "--profile", "off"), "Fatal Python error"),
-        (("bench", "--quick", "--device", "cpu"), "the measuring process ended by SIGSEGV"),
-        (("tune", "--model", "quickstart", "--device", "cpu", "--budget", "30s"), "ended by SIGSEGV"),
+        (("bench", "--quick", "--device", "cpu"), "torch cannot be imported by"),
+        (("tune", "--model", "quickstart", "--device", "cpu", "--budget", "30s"), "torch cannot be imported by"),
     ],
 )
 def test_what_needs_such_a_torch_says_so_and_ends(dying_torch, tmp_path, arguments, said):
     done = call(*arguments, cwd=tmp_path, **dying_torch)
     assert done.returncode != 0
     assert said in done.stdout + done.stderr
+    if arguments[0] != "train":
+        assert done.returncode == 2
+        assert "ended by SIGSEGV\n  try: gpudoc doctor names the cause and the fix" in done.stderr
+        assert done.stdout == ""
+
+
+@pytest.mark.parametrize("command", ["bench", "tune", "train"])
+def test_a_torch_whose_import_raises_is_said_with_its_error_and_the_command_that_names_the_cause(tmp_path, command):
+    (tmp_path / "broken" / "torch").mkdir(parents=True)
+    (tmp_path / "broken" / "torch" / "__init__.py").write_text("raise OSError('libcudart.so.12: cannot open')\n")
+    device = () if command == "train" else ("--device", "cpu")
+    model = () if command == "bench" else ("--model", "quickstart")
+    done = call(command, *device, *model, cwd=tmp_path, PYTHONPATH=str(tmp_path / "broken"))
+    assert (done.returncode, done.stdout) == (2, "")
+    wanted = (
+        f"torch cannot be imported by {sys.executable}: OSError: libcudart.so.12: cannot open\n  try: gpudoc doctor"
+    )
+    assert wanted in done.stderr

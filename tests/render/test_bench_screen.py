@@ -102,3 +102,13 @@ def test_a_pipe_gets_the_same_words_without_colour(capsys):
     text = capsys.readouterr().out
     assert "\x1b" not in text
     assert "memory copy, 128 MiB, 2 threads" in text
+
+
+def test_where_nothing_was_measured_nothing_is_called_normal():
+    broke = NotMeasured("the rest of the run", "the measuring process ended by SIGKILL: it said nothing", failed=True)
+    empty = Report(replace(CLEAN, measurements=(), not_measured=(broke,)))
+    screen = shown(lambda: show(empty, as_json=False, plain=False, verbose=False), 120, {})
+    assert "! failed: the rest of the run: the measuring process ended by SIGKILL" in screen.text
+    assert "nothing was measured in 1 min 21 s" in screen.text
+    assert "✓" not in screen.text
+    assert "normal" not in screen.text

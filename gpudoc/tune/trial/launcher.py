@@ -15,6 +15,7 @@ from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.process.beside import Meter
 from gpudoc.process.cgroup import oom_kills
 from gpudoc.process.ending import signal_group
+from gpudoc.process.imports import refuse_broken_torch
 from gpudoc.profile.model import Allocator, WaitPolicy
 from gpudoc.temporary import TemporaryFolder
 from gpudoc.tune.trial.deadline import Deadline, TimeUpError
@@ -336,6 +337,7 @@ class Launcher:
                 if died is not None:
                     died.close()
                 if attempt == 2:
+                    refuse_broken_torch()
                     raise GpudocError(f"the trials cannot be started: {problem}", exit_code=ExitCode.FAULT) from None
         raise AssertionError("unreachable")
 
