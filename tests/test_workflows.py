@@ -29,6 +29,13 @@ def test_each_begins_with_the_right_to_read_alone(name):
     assert WORKFLOWS[name]["permissions"] == {"contents": "read"}
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / ".github/workflows").glob("*.yml")), ids=lambda path: path.stem)
+def test_each_action_is_named_by_its_commit_which_nobody_can_move(path):
+    actions = re.findall(r"uses: (.*)", path.read_text("utf-8"))
+    assert actions
+    assert [action for action in actions if not re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40}  # v[\d.]+", action)] == []
+
+
 def test_what_is_called_is_there():
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
     runs = [step["run"] for _, _, step in STEPS if "run" in step]
