@@ -9,6 +9,9 @@ from gpudoc.fix.rewrites.evaluation import EVALUATION_NO_GRAD
 from gpudoc.fix.rewrites.graph import DETACH_SUM, RETAIN_GRAPH
 from gpudoc.fix.rewrites.loader import ITERABLE_WORKER, LOADER_WORKERS, PERSISTENT_WORKERS, PIN_MEMORY
 from gpudoc.fix.rewrites.samples import FILE_PER_SAMPLE, OBJECT_PER_SAMPLE
+from gpudoc.fix.rewrites.seldom import CHECKPOINT_EACH_STEP, ITEM_EACH_STEP, LOGGING_EACH_STEP
+from gpudoc.fix.rewrites.settings import EXPANDABLE_SEGMENTS, FEW_THREADS, FUSED_OPTIMIZER
+from gpudoc.fix.rewrites.tensors import COLLATE_LISTS, TENSOR_ON_CPU
 from gpudoc.fix.rewrites.zero_fill import ZERO_FILL
 
 # wrong by accident, then work that is done again and again, then the loader, the loop and precision
@@ -21,10 +24,18 @@ REWRITES: tuple[Rewrite, ...] = (
     FILE_PER_SAMPLE,
     OBJECT_PER_SAMPLE,
     CONSTANT_PER_STEP,
+    COLLATE_LISTS,
     LOADER_WORKERS,
     ITERABLE_WORKER,
     PERSISTENT_WORKERS,
     PIN_MEMORY,
+    TENSOR_ON_CPU,
+    ITEM_EACH_STEP,
+    CHECKPOINT_EACH_STEP,
+    LOGGING_EACH_STEP,
+    FUSED_OPTIMIZER,
+    FEW_THREADS,
+    EXPANDABLE_SEGMENTS,
 )
 
 __all__ = ["REWRITES", "Rewrite"]
