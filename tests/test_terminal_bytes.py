@@ -85,6 +85,19 @@ def test_the_name_of_a_file_that_cannot_be_read(tmp_path, content):
 
 
 @pytest.mark.parametrize(
+    "arguments", [["doctor"], ["tune", "--model"], ["train", "--model"], ["check"], ["doctor", "--explain"]]
+)
+def test_no_name_writes_what_looks_like_a_hint_of_ours(tmp_path, capsys, monkeypatch, arguments):
+    monkeypatch.chdir(tmp_path)
+    name = "a.yaml\n  try: touch pwned #"
+    (tmp_path / name).write_bytes(b"\0\1\2" * 99)
+    assert app.run([*arguments, name]) == 2
+    said = capsys.readouterr()
+    assert not [line for line in (said.out + said.err).splitlines() if line.strip().startswith("try: touch")]
+    assert "touch pwned" in said.out + said.err
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         ["tune", "--model", EVIL],

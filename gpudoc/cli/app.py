@@ -27,12 +27,15 @@ from gpudoc.cli.usage import meant_command, misplaced_options, way_on
 from gpudoc.control_characters import escape_controls
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.own_files import ARCHIVE, IN_ARCHIVE, INSTALL
+from gpudoc.patterns import Pattern
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 # of a command whose output was cut off before it had an answer: what a shell calls the end by SIGPIPE
 _READER_GONE = 128 + 13
 # of argparse, click and what is built on them
 _WRONG_OPTION = 2
+# a file name may hold a line end, and what follows it is never what to type
+_LIKE_A_HINT = Pattern(r"\n(?=[ \t]*try:)")
 _HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
@@ -192,7 +195,8 @@ def _fail(arguments: list[str], message: str, hint: str, code: ExitCode) -> int:
             return code
         lose_reader(sys.stdout)
     with contextlib.suppress(OSError):
-        print_lines(_folded(escape_controls(f"gpudoc: {message}")), sys.stderr)
+        said = _LIKE_A_HINT.sub(r"\\x0a", escape_controls(f"gpudoc: {message}"))
+        print_lines(_folded(said), sys.stderr)
         if hint:
             print_lines(f"  try: {hint}", sys.stderr)
     return code

@@ -7,15 +7,17 @@ import subprocess
 from collections import deque
 from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from gpudoc.facts.container import ROOT
-from gpudoc.facts.files import WITHOUT_WAITING, read_text
+from gpudoc.facts.files import WITHOUT_WAITING, read_bytes
 from gpudoc.facts.model import Absent, Fact, KernelEvent
 from gpudoc.patterns import Pattern
 
-# of a journal of months the newest lines; a record of the kernel is at most 8 KiB
+# of a journal of months, and of a log that grows while it is read, the newest lines; a kernel's record is at most 8 KiB
 _MOST_LINES, _LONGEST_LINE = 50_000, 8_192
+_MOST_BYTES, _MOST_EVENTS, _MOST_READ = 16 << 20, 10_000, 4_000_000
 
 _ADDRESS = r"(?:PCI:)?(?P<address>(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?)"
 # a channel that was cleared away names the event that began it
@@ -72,8 +74,8 @@ def _code(number: str | None, line: str) -> Fact[int]:
 
 
 def parse(lines: Iterable[str]) -> tuple[KernelEvent, ...]:
-    """The events in `lines`, in their order."""
-    return tuple(event for event in map(parse_line, lines) if event is not None)
+    """The newest events in `lines`, in their order."""
+    return tuple(deque((event for event in map(parse_line, lines) if event is not None), _MOST_EVENTS))
 
 
 def collect(root: Path = ROOT) -> Fact[tuple[KernelEvent, ...]]:
@@ -84,14 +86,27 @@ def collect(root: Path = ROOT) -> Fact[tuple[KernelEvent, ...]]:
         if isinstance(journal, Absent):
             return lines
         lines = journal
-    return parse(lines)
+    # decoded one at a time: text takes up to four times the room
+    return parse(line.decode("utf-8", "replace").rstrip("\n") for line in lines)
 
 
-def _ring_buffer(root: Path) -> Fact[list[str]]:
+def _newest(lines: Iterable[bytes]) -> deque[bytes]:
+    """The last lines, of which the memory is bounded whatever their number and length."""
+    kept: deque[bytes] = deque()
+    num_bytes = 0
+    for line in islice(lines, _MOST_READ):
+        kept.append(line)
+        num_bytes += len(line)
+        while len(kept) > _MOST_LINES or num_bytes > _MOST_BYTES:
+            num_bytes -= len(kept.popleft())
+    return kept
+
+
+def _ring_buffer(root: Path) -> Fact[deque[bytes]]:
     place = root / "dev/kmsg"
     if place.is_file():
-        text = read_text(root, "dev/kmsg")
-        return text if isinstance(text, Absent) else text.splitlines()
+        data = read_bytes(root, "dev/kmsg")
+        return data if isinstance(data, Absent) else _newest(data.splitlines())
     try:
         handle = os.open(place, os.O_RDONLY | WITHOUT_WAITING)
     except FileNotFoundError:
@@ -99,16 +114,16 @@ def _ring_buffer(root: Path) -> Fact[list[str]]:
     except OSError:
         return Absent("no permission to read the kernel log (try: sudo dmesg)")
     try:
-        return list(_records(handle))
+        return _newest(_records(handle))
     finally:
         os.close(handle)
 
 
-def _records(handle: int) -> Iterator[str]:
+def _records(handle: int) -> Iterator[bytes]:
     """Each record of /dev/kmsg as dmesg would print it."""
     while True:
         try:
-            record = os.read(handle, 8192)
+            record = os.read(handle, _LONGEST_LINE)
         except BlockingIOError:
             return
         except BrokenPipeError:
@@ -118,13 +133,13 @@ def _records(handle: int) -> Iterator[str]:
             return
         if not record:
             return
-        head, _, text = record.decode("utf-8", "replace").partition(";")
-        fields = head.split(",")
-        seconds = int(fields[2]) / 1e6 if len(fields) > 2 and fields[2].isdecimal() else 0.0
-        yield f"[{seconds:12.6f}] {text.splitlines()[0] if text else ''}"
+        head, _, text = record.partition(b";")
+        fields = head.split(b",")
+        seconds = int(fields[2]) / 1e6 if len(fields) > 2 and fields[2].isdigit() else 0.0
+        yield b"[%12.6f] %s" % (seconds, text.splitlines()[0] if text else b"")
 
 
-def _journal() -> Fact[list[str]]:
+def _journal() -> Fact[deque[bytes]]:
     command = ["journalctl", "-k", "-b", "-q", "--no-pager", "-o", "short-monotonic"]
     try:
         answer = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
@@ -133,6 +148,7 @@ def _journal() -> Fact[list[str]]:
     # this runs in a child with a deadline of its own, which is given up when the journal does not answer
     with answer:
         assert answer.stdout is not None
-        latest = deque(iter(partial(answer.stdout.readline, _LONGEST_LINE), b""), _MOST_LINES)
-    lines = [line.decode("utf-8", "replace").rstrip("\n") for line in latest]
-    return lines if any(map(str.strip, lines)) else Absent("the journal shows no kernel messages to this user")
+        latest = _newest(iter(partial(answer.stdout.readline, _LONGEST_LINE), b""))
+        if answer.stdout.read(1):
+            answer.kill()
+    return latest if any(map(bytes.strip, latest)) else Absent("the journal shows no kernel messages to this user")

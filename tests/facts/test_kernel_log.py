@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 
 import pytest
 
@@ -80,14 +81,57 @@ def test_no_permission_is_said(tmp_path, monkeypatch):
     assert kernel_log.collect(tmp_path) == Absent("no permission to read the kernel log (try: sudo dmesg)")
 
 
-def test_of_a_long_journal_the_newest_lines_are_kept(tmp_path, monkeypatch):
+def journal_of(tmp_path, monkeypatch, script):
+    """A journal that prints what the script does."""
     program = tmp_path / "journalctl"
-    lines = "seq 1 3000 | sed 's/^/[    1.000000] kernel: line /'"
-    program.write_text(f"#!/bin/sh\n{lines}\nhead -c 100000 /dev/zero | tr '\\\\0' x\n")
+    program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+
+def test_of_a_long_journal_the_newest_lines_are_kept(tmp_path, monkeypatch):
+    lines = "seq 1 3000 | sed 's/^/[    1.000000] kernel: line /'"
+    journal_of(tmp_path, monkeypatch, f"{lines}\nhead -c 100000 /dev/zero | tr '\\0' x")
     monkeypatch.setattr(kernel_log, "_MOST_LINES", 20)
     lines = kernel_log._journal()
     assert len(lines) == 20
     assert max(map(len, lines)) <= 8_192
-    assert lines[0].endswith("kernel: line 2994")
+    assert lines[0].endswith(b"kernel: line 2994\n")
+
+
+# what all of it may take together, read, decoded and parsed: the lines, and the newest events in them
+MOST_MEMORY = 64 << 20
+
+
+def test_a_journal_of_the_longest_lines_takes_little_memory_and_its_newest_event_is_there(tmp_path, monkeypatch):
+    # 20,000 lines of 8 KiB, each an event: 164 MB
+    line = "[    1.000000] NVRM: Xid (PCI:0000:17:00): 31, " + "x" * 8_100
+    journal_of(tmp_path, monkeypatch, f"yes '{line}' | head -n 20000\necho '[ 2.0] NVRM: Xid (PCI:0000:17:00): 79'")
+    monkeypatch.setattr(kernel_log, "_ring_buffer", lambda root: Absent("no permission"))
+    tracemalloc.start()
+    events = kernel_log.collect()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert events[-1].code == 79
+    assert {event.code for event in events[:-1]} == {31}
+    assert peak < MOST_MEMORY
+
+
+def test_a_ring_buffer_that_fills_faster_than_it_is_read_comes_to_an_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(kernel_log, "_MOST_READ", 20_000)
+    monkeypatch.setattr(os, "read", lambda handle, most: b"6,1,2000000,-;NVRM: Xid (PCI:0000:17:00): 31".ljust(most))
+    (tmp_path / "dev").mkdir()
+    os.mkfifo(tmp_path / "dev/kmsg")
+    tracemalloc.start()
+    events = kernel_log.collect(tmp_path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert {(event.code, event.time_s) for event in events} == {(31, 2.0)}
+    assert peak < MOST_MEMORY
+
+
+def test_of_very_many_events_the_newest_are_kept():
+    lines = [f"NVRM: Xid (PCI:0000:17:00): {number % 900}" for number in range(10_100)]
+    events = kernel_log.parse(lines)
+    assert len(events) == 10_000
+    assert (events[0].code, events[-1].code) == (100, 199)

@@ -33,7 +33,7 @@ from gpudoc.facts.readers.dumps import RankTrace, is_dump, read_dump
 from gpudoc.facts.readers.error_file import read_error_file
 from gpudoc.facts.readers.gather import Gather
 from gpudoc.facts.readers.genre import PASTE, Kind, genre_of
-from gpudoc.facts.readers.large_file import LargeFile
+from gpudoc.facts.readers.large_file import GZIP, MOST_PARTS, LargeFile, TooManyPartsError, open_regular, unpack
 from gpudoc.facts.readers.model import Line, Reading, Text
 from gpudoc.shell import quote_path
 
@@ -41,17 +41,16 @@ from gpudoc.shell import quote_path
 _HELD_BYTES, _MOST_BYTES = 64 << 20, 4 << 30
 # what a compressed file may unpack to, and what is taken from standard input, since both are held in memory
 _MOST_HELD_BYTES = 256 << 20
-_GZIP = b"\x1f\x8b"
+_STDIN = "standard input"
 _UNPACKED_AT_ONCE = 1 << 20
-# what follows a part is fed in small pieces, which grow, since of a small part the rest is copied back
-_FIRST_PIECE, _MOST_MEMBERS = 1 << 12, 100_000
 
 
 def load(path: Path) -> Data:
-    """The bytes of a file, unpacked when gzip wrote it, or the lines of torchrun\'s error file.
+    """The bytes of a file, unpacked when gzip wrote it, or the lines of torchrun's error file.
 
-    GpudocError when it is missing, a directory or unreadable."""
-    from gpudoc.reading import HOW_TO_OPEN, read_bytes
+    GpudocError when it is missing, a directory or unreadable.
+    """
+    from gpudoc.reading import read_bytes
 
     data: Data
     named = escape_line(path)
@@ -63,9 +62,8 @@ def load(path: Path) -> Data:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
             data = read_bytes(path, "report or log", most_bytes=_MOST_HELD_BYTES)
-            return unpacked(data, str(path)) if data[:2] == _GZIP else data
-        # what a pipe has become meanwhile is not waited for
-        handle = os.open(path, HOW_TO_OPEN)
+            return unpacked(data, str(path)) if data[:2] == GZIP else data
+        handle = open_regular(path)
         data = LargeFile(handle, os.fstat(handle).st_size)
         if len(data) > _MOST_BYTES:
             raise GpudocError(
@@ -81,7 +79,7 @@ def load(path: Path) -> Data:
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "strerror", None) or str(problem)
         raise GpudocError(f"cannot read {named}: {reason}", hint="check the path and its permissions") from problem
-    data = unpacked(data, str(path)) if data[:2] == _GZIP else data
+    data = unpacked(data, str(path)) if data[:2] == GZIP else data
     return read_error_file(data) or data
 
 
@@ -91,37 +89,27 @@ def unpacked(data: Data, name: str) -> bytes:
     It is unpacked a piece at a time: what grows beyond the bound is given up before it fills the memory.
     """
     out = bytearray()
-    packed, place, piece, members = zlib.decompressobj(wbits=31), 0, _UNPACKED_AT_ONCE, 0
     try:
-        while place < len(data) or packed.unconsumed_tail:
-            fed = packed.unconsumed_tail or data[place : place + piece]
-            place += 0 if packed.unconsumed_tail else len(fed)
-            out += packed.decompress(fed, _UNPACKED_AT_ONCE)
+        for block in unpack(data, _UNPACKED_AT_ONCE):
+            out += block
             if len(out) > _MOST_HELD_BYTES:
                 raise GpudocError(
-                    f"{escape_line(name)} unpacks to more than {_MOST_HELD_BYTES >> 20} MiB",
-                    hint=f"zcat {quote_path(name)} | tail -c 100M | gpudoc doctor -",
+                    f"{escape_line(name)} unpacks to more than {_MOST_HELD_BYTES >> 20} MiB", hint=_part_of(name)
                 )
-            if packed.eof:
-                place -= len(packed.unused_data)
-                members += 1
-                if members > _MOST_MEMBERS:
-                    raise GpudocError(
-                        f"{escape_line(name)} is packed in more than {_MOST_MEMBERS:,} parts",
-                        hint=f"zcat {quote_path(name)} | tail -c 100M | gpudoc doctor -",
-                    )
-                if data[place : place + 2] != _GZIP:
-                    break
-                packed, piece = zlib.decompressobj(wbits=31), _FIRST_PIECE
-            else:
-                piece = min(2 * piece, _UNPACKED_AT_ONCE)
-        out += packed.flush()
+    except TooManyPartsError:
+        raise GpudocError(
+            f"{escape_line(name)} is packed in more than {MOST_PARTS:,} parts", hint=_part_of(name)
+        ) from None
     except zlib.error as problem:
         if not out:
             raise GpudocError(
                 f"{escape_line(name)} cannot be unpacked: {problem}", hint="give the text itself"
             ) from problem
     return bytes(out)
+
+
+def _part_of(name: str) -> str:
+    return f"{'... | zcat' if name == _STDIN else f'zcat {quote_path(name)}'} | tail -c 100M | gpudoc doctor -"
 
 
 def read(data: bytes | str, *, source: str = "", name: str = "the input") -> Reading:
@@ -220,5 +208,5 @@ def load_stdin() -> bytes:
             f"standard input holds more than {_MOST_HELD_BYTES >> 20} MiB",
             hint="gpudoc doctor train.log reads a file of any size; or: tail -c 100M train.log | gpudoc doctor -",
         )
-    data = unpacked(data, "standard input") if data[:2] == _GZIP else data
+    data = unpacked(data, _STDIN) if data[:2] == GZIP else data
     return read_error_file(data) or data

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import functools
-import io
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import IO
 
 from gpudoc.control_characters import escape_line
 from gpudoc.errors import GpudocError
 from gpudoc.facts.readers.clean import Data
 from gpudoc.facts.readers.error_file import is_error_file, read_error_file
+from gpudoc.facts.readers.large_file import LargeFile, open_regular
 from gpudoc.patterns import Pattern, Scan
 from gpudoc.shell import quote_path
 
@@ -55,15 +54,13 @@ class JobFile:
     attempt: int = 0
     rank_by_number: bool = False
 
-    def open(self) -> IO[bytes]:
+    def open(self) -> Data:
         """The bytes, to be read; OSError when the file is gone."""
         if self.data is not None:
-            return io.BytesIO(self.data)
-        stream = self.path.open("rb")
-        if self.path.suffix == _ERROR_FILE:
-            with stream:
-                return io.BytesIO(read_error_file(stream.read(_MOST_ERROR_BYTES)) or b"")
-        return stream
+            return self.data
+        handle = open_regular(self.path)
+        data = LargeFile(handle, os.fstat(handle).st_size)
+        return data if self.path.suffix != _ERROR_FILE else read_error_file(data[:_MOST_ERROR_BYTES]) or b""
 
     @property
     def is_empty(self) -> bool:
@@ -114,7 +111,7 @@ def is_log(path: Path) -> bool:
     try:
         if not stat.S_ISREG(path.lstat().st_mode):
             return False
-        with path.open("rb") as file:
+        with os.fdopen(open_regular(path), "rb") as file:
             head = file.read(_HEAD_BYTES)
     except OSError:
         return False

@@ -113,24 +113,23 @@ def _escaped(word: str) -> str:
 
 def whole_lines(file: JobFile) -> Iterator[bytes]:
     """A log in pieces of whole lines, as UTF-8; OSError, and GpudocError for what is empty or no text."""
-    with file.open() as stream:
-        decode = None
-        rest, is_first = b"", True
-        for piece in blocks(stream, _BLOCK):
-            if is_first:
-                encoding, is_first = encoding_of(piece, file.name), False
-                if encoding != "utf-8":
-                    decode = codecs.getincrementaldecoder(encoding)("replace")
-            if decode is not None:
-                piece = decode.decode(piece).encode("utf-8")
-            rest += piece
-            end = rest.rfind(b"\n") + 1
-            if end or len(rest) > _BLOCK:
-                end = end or len(rest)
-                yield rest[:end]
-                rest = rest[end:]
-        if rest:
-            yield rest
+    decode = None
+    rest, is_first = b"", True
+    for piece in blocks(file.open(), _BLOCK):
+        if is_first:
+            encoding, is_first = encoding_of(piece, file.name), False
+            if encoding != "utf-8":
+                decode = codecs.getincrementaldecoder(encoding)("replace")
+        if decode is not None:
+            piece = decode.decode(piece).encode("utf-8")
+        rest += piece
+        end = rest.rfind(b"\n") + 1
+        if end or len(rest) > _BLOCK:
+            end = end or len(rest)
+            yield rest[:end]
+            rest = rest[end:]
+    if rest:
+        yield rest
 
 
 class FileScan:

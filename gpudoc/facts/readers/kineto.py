@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import codecs
 import json
+import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 from gpudoc.errors import GpudocError
-from gpudoc.facts.readers.large_file import blocks
+from gpudoc.facts.readers.large_file import GZIP, LargeFile, blocks, open_regular
 from gpudoc.facts.readers.nsys import read_database
 from gpudoc.facts.readers.trace import Trace, TraceGather
 from gpudoc.patterns import Match, Pattern
@@ -21,7 +22,7 @@ _CHUNK = 4 << 20
 # an event longer than this is none
 _LONGEST_EVENT = 16 << 20
 _HEAD = 1 << 16
-_GZIP, _SQLITE = b"\x1f\x8b", b"SQLite format 3\x00"
+_SQLITE = b"SQLite format 3\x00"
 _EVENTS = Pattern(r'"traceEvents"\s*:\s*\[')
 _RANK = Pattern(r'"distributedInfo"\s*:\s*\{[^{}]{0,2000}?"rank"\s*:\s*(\d{1,6})')
 
@@ -31,9 +32,9 @@ def is_trace(path: Path) -> bool:
     try:
         if not path.is_file():
             return False
-        with path.open("rb") as file:
+        with os.fdopen(open_regular(path), "rb") as file:
             head = file.read(_HEAD)
-        if head[:2] == _GZIP:
+        if head[:2] == GZIP:
             head = zlib.decompressobj(wbits=31).decompress(head, _HEAD)
     except (OSError, zlib.error):
         return False
@@ -47,16 +48,16 @@ def is_trace(path: Path) -> bool:
 
 def read_trace(path: Path) -> Trace:
     """The trace in a file of any size; GpudocError when it holds no event of a training process."""
-    with path.open("rb") as file:
-        head = file.read(len(_SQLITE))
-    if head == _SQLITE:
-        return read_database(path)
     gather = TraceGather()
     try:
-        with path.open("rb") as stream:
-            rank, is_cut = _read_events(_pieces(blocks(stream, _CHUNK)), gather)
+        handle = open_regular(path)
+        data = LargeFile(handle, os.fstat(handle).st_size)
+        if data[: len(_SQLITE)] == _SQLITE:
+            return read_database(path)
+        rank, is_cut = _read_events(_pieces(blocks(data, _CHUNK)), gather)
     except OSError as problem:
-        raise GpudocError(f"cannot read {path.name}: {problem}", hint="check the path and its permissions") from problem
+        reason = problem.strerror or str(problem)
+        raise GpudocError(f"cannot read {path.name}: {reason}", hint="check the path and its permissions") from problem
     return gather.trace(origin=path.name, tool="torch.profiler", rank=rank, is_cut=is_cut)
 
 

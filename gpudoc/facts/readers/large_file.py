@@ -2,34 +2,72 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import stat
 import sys
 import zlib
 from collections.abc import Iterator
-from typing import IO
+from pathlib import Path
 
 # searched at once
 _WINDOW_BYTES = 16 << 20
-_GZIP = b"\x1f\x8b"
+GZIP = b"\x1f\x8b"
+MOST_PARTS = 100_000
+# what follows a part is fed in small pieces, which grow, since of a small part the rest is copied back
+_FIRST_PIECE = 1 << 12
 
 
-def blocks(stream: IO[bytes], size: int) -> Iterator[bytes]:
+class TooManyPartsError(Exception):
+    """What gzip packed comes in more parts than any program writes."""
+
+
+def open_regular(path: Path) -> int:
+    """A handle of a file; OSError where it is none, such as a pipe that was put there meanwhile: none is waited for."""
+    from gpudoc.reading import HOW_TO_OPEN
+
+    handle = os.open(path, HOW_TO_OPEN)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it was replaced while it was opened, and is not a file any more", str(path))
+    return handle
+
+
+def blocks(data: bytes | LargeFile, size: int) -> Iterator[bytes]:
     """What a file holds in blocks of at most `size`, unpacked when gzip wrote it, of a damaged one the beginning."""
-    first = stream.read(size // 4)
-    if first[:2] != _GZIP:
-        while first:
-            yield first
-            first = stream.read(size)
+    if data[:2] != GZIP:
+        for begin in range(0, len(data), size):
+            # of a log that is cut short meanwhile the rest reads as nothing
+            if block := data[begin : begin + size]:
+                yield block
         return
-    packed = zlib.decompressobj(wbits=31)
-    while fed := first or packed.unconsumed_tail or stream.read(size // 4):
-        first = b""
-        try:
-            block = packed.decompress(fed, size)
-        except zlib.error:
-            return
-        if block:
+    with contextlib.suppress(zlib.error, TooManyPartsError):
+        yield from unpack(data, size)
+
+
+def unpack(data: bytes | LargeFile, size: int) -> Iterator[bytes]:
+    """What gzip packed, in blocks of at most `size`, of a file that was cut off what is left.
+
+    zlib.error where it is damaged, TooManyPartsError for one that would keep a reader busy with next to nothing.
+    """
+    packed, place, piece, parts = zlib.decompressobj(wbits=31), 0, size, 0
+    while fed := packed.unconsumed_tail or data[place : place + piece]:
+        place += 0 if packed.unconsumed_tail else len(fed)
+        if block := packed.decompress(fed, size):
             yield block
+        if packed.eof:
+            place -= len(packed.unused_data)
+            parts += 1
+            if parts > MOST_PARTS:
+                raise TooManyPartsError
+            if data[place : place + 2] != GZIP:
+                return
+            packed, piece = zlib.decompressobj(wbits=31), _FIRST_PIECE
+        else:
+            piece = min(2 * piece, size)
+    if block := packed.flush():
+        yield block
 
 
 class LargeFile:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpudoc import writing
+from gpudoc.control_characters import escape_line
 from gpudoc.errors import GpudocError
 from gpudoc.locks import InUseError, Lock, take_lock
 from gpudoc.reading import UnreadableError, dump_yaml, read_yaml
@@ -78,11 +79,12 @@ def lock_run(run: Run) -> Lock:
     except InUseError as problem:
         holder = str(problem).strip() or "another process"
         raise GpudocError(
-            f"{run.path}: in use by {holder}", hint="wait for it, or take another place: --run-dir DIR"
+            f"{escape_line(run.path)}: in use by {escape_line(holder)}",
+            hint="wait for it, or take another place: --run-dir DIR",
         ) from None
     except OSError as problem:
         raise GpudocError(
-            f"{run.path}: the run directory cannot be written: {problem.strerror}", hint="--run-dir DIR"
+            f"{escape_line(run.path)}: the run directory cannot be written: {problem.strerror}", hint="--run-dir DIR"
         ) from None
     return lock
 
@@ -103,7 +105,7 @@ def choose(name: str, asked: Path | None, resume: str, fixed: Mapping[str, objec
             return Choice(run, None)
         if resume == "never":
             raise GpudocError(
-                f"{asked}: holds a run already",
+                f"{escape_line(asked)}: holds a run already",
                 hint=f"--resume auto goes on with it, or another --run-dir than {quote_path(asked)}",
             )
         return _explicit(asked, fixed, end_step)
@@ -156,13 +158,13 @@ def cut_metrics(run: Run, last_step: int) -> None:
 def _explicit(path: Path, fixed: Mapping[str, object], end_step: int) -> Choice:
     run = Run(path)
     if not path.is_dir():
-        raise GpudocError(f"{path}: no such run directory", hint=_known_runs())
+        raise GpudocError(f"{escape_line(path)}: no such run directory", hint=_known_runs())
     if not _is_started(run):
-        raise GpudocError(f"{path}: no run to go on with: it has neither checkpoints nor logged steps")
+        raise GpudocError(f"{escape_line(path)}: no run to go on with: it has neither checkpoints nor logged steps")
     changed = _differences(run, fixed)
     if changed:
         raise GpudocError(
-            f"{path}: cannot go on, since this changed: {'; '.join(changed)}",
+            f"{escape_line(path)}: cannot go on, since this changed: {'; '.join(changed)}",
             hint="put it back, or start again: --resume never --run-dir runs/NEW",
         )
     return _go_on(run, end_step)
@@ -176,9 +178,10 @@ def _go_on(run: Run, end_step: int) -> Choice:
         lock.remove()
     good, bad = newest_good(run.checkpoints)
     if good is None and bad:
-        listed = "; ".join(f"{b.path.name}: {b.reason}" for b in bad)
+        listed = escape_line("; ".join(f"{b.path.name}: {b.reason}" for b in bad))
         raise GpudocError(
-            f"{run.path}: no checkpoint is whole: {listed}", hint="start again: --resume never --run-dir runs/NEW"
+            f"{escape_line(run.path)}: no checkpoint is whole: {listed}",
+            hint="start again: --resume never --run-dir runs/NEW",
         )
     done = int(good.name.removeprefix("step-")) if good is not None else 0
     return Choice(run, good, tuple(bad), finished=done >= end_step and is_finished(run, end_step))
@@ -238,7 +241,7 @@ def _next_free(base: Path) -> Run:
 
 def _known_runs() -> str:
     try:
-        names = sorted(str(entry) for entry in Path("runs").iterdir() if entry.is_dir())
+        names = sorted(quote_path(entry) for entry in Path("runs").iterdir() if entry.is_dir())
     except OSError:
         names = []
     return f"runs here: {', '.join(names[-5:])}" if names else "there are no runs here"

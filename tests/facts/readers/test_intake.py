@@ -4,13 +4,15 @@ import gzip
 import io
 import json
 import os
+import subprocess
 import tracemalloc
+from pathlib import Path
 
 import pytest
 
 from gpudoc.errors import GpudocError
 from gpudoc.facts.model import KernelCheck, Machine, TorchBuild
-from gpudoc.facts.readers import intake
+from gpudoc.facts.readers import intake, large_file
 from tests.facts.readers.bug_report import bug_report
 
 
@@ -132,33 +134,41 @@ def test_a_log_that_is_cut_short_while_it_is_read_is_read_as_far_as_it_is_there(
     assert any("Xid" in line.text for line in reading.text.lines)
 
 
-def test_a_file_of_many_empty_parts_is_given_up(tmp_path, monkeypatch):
-    monkeypatch.setattr(intake, "_MOST_MEMBERS", 1_000)
-    few, many = tmp_path / "few.gz", tmp_path / "many.gz"
-    few.write_bytes(gzip.compress(b"") * 900 + gzip.compress(b"the end"))
-    many.write_bytes(gzip.compress(b"") * 1_100 + gzip.compress(b"the end"))
-    assert intake.load(few) == b"the end"
-    with pytest.raises(GpudocError, match="packed in more than 1,000 parts"):
-        intake.load(many)
+@pytest.fixture
+def fed(monkeypatch):
+    """How many bytes each piece held that was given to be unpacked."""
+    pieces: list[int] = []
+    real = large_file.zlib.decompressobj
 
-
-def test_what_follows_a_small_part_is_not_copied_for_each(monkeypatch):
-    fed = []
-    real = intake.zlib.decompressobj
-
-    class Spy:
+    class Counted:
         def __init__(self, wbits):
             self._real = real(wbits=wbits)
 
         def decompress(self, data, most):
-            fed.append(len(data))
+            pieces.append(len(data))
             return self._real.decompress(data, most)
 
         def __getattr__(self, name):
             return getattr(self._real, name)
 
-    monkeypatch.setattr(intake.zlib, "decompressobj", Spy)
+    monkeypatch.setattr(large_file.zlib, "decompressobj", Counted)
+    return pieces
 
+
+def test_a_file_of_many_empty_parts_is_given_up(tmp_path, monkeypatch, fed):
+    monkeypatch.setattr(large_file, "MOST_PARTS", 1_000)
+    monkeypatch.setattr(intake, "MOST_PARTS", 1_000)
+    few, many = tmp_path / "few.gz", tmp_path / "many.gz"
+    few.write_bytes(gzip.compress(b"") * 900 + gzip.compress(b"the end"))
+    many.write_bytes(gzip.compress(b"") * 9_000 + gzip.compress(b"the end"))
+    assert intake.load(few) == b"the end"
+    fed.clear()
+    with pytest.raises(GpudocError, match="packed in more than 1,000 parts"):
+        intake.load(many)
+    assert len(fed) == 1_001
+
+
+def test_what_follows_a_small_part_is_not_copied_for_each(fed):
     def copied(members):
         fed.clear()
         intake.unpacked(gzip.compress(b"") * members + gzip.compress(b"the end"), "x")
@@ -166,3 +176,77 @@ def test_what_follows_a_small_part_is_not_copied_for_each(monkeypatch):
 
     # twice the parts are twice the bytes, not four times as many
     assert copied(8_000) < 3 * copied(4_000)
+
+
+@pytest.mark.parametrize("put", ["pipe", "folder", "device"])
+def test_what_is_put_in_the_place_of_a_log_before_it_is_opened_is_not_waited_for(tmp_path, monkeypatch, put):
+    path = tmp_path / "train.log"
+    path.write_text(XID)
+    real = os.open
+
+    def replace_and_open(name, flags, *rest):
+        assert path.is_file()
+        path.unlink()
+        if put == "pipe":
+            os.mkfifo(path)
+        elif put == "folder":
+            path.mkdir()
+        else:
+            path.symlink_to("/dev/zero")
+        assert flags & os.O_NONBLOCK
+        return real(name, flags, *rest)
+
+    monkeypatch.setattr(large_file.os, "open", replace_and_open)
+    with pytest.raises(GpudocError, match=r"cannot read .*train\.log: it was replaced while it was opened"):
+        intake.load(path)
+
+
+NAMES = (
+    "x$(touch pwned).gz",
+    "c; touch pwned; .gz",
+    "`touch pwned`.gz",
+    "-n.gz",
+    "a b.gz",
+    "a\n  try: touch pwned.gz",
+    "\x1b]0;pwned\x07'.gz",
+    "\x9b8m\u202e.gz",
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("bound", ["_MOST_HELD_BYTES", "MOST_PARTS", "_MOST_BYTES"])
+def test_what_to_type_names_the_log_and_runs_nothing_in_its_name(tmp_path, monkeypatch, name, bound):
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_bytes(gzip.compress(b"") * 9 + gzip.compress(b"the end"))
+    for module in (intake, large_file):
+        monkeypatch.setattr(module, bound, 2, raising=module is intake)
+    assert_safe_to_type(lambda: intake.load(Path(name)), b"" if bound == "_MOST_BYTES" else b"the end")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_to_type_for_a_folder_names_it_and_runs_nothing_in_its_name(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    Path(name).mkdir()
+    (Path(name) / "train.log").write_text("the end")
+    assert_safe_to_type(lambda: intake.load(Path(name)), b"the end")
+
+
+def assert_safe_to_type(load, shown):
+    """The command of its hint shows the file, where a shell types it, and neither line holds a sign that is obeyed."""
+    with pytest.raises(GpudocError) as refused:
+        load()
+    assert refused.value.message.isprintable()
+    assert refused.value.hint.isprintable()
+    command = 'gpudoc() { [ $# = 2 ] && cat "$2"; }; ' + refused.value.hint.removeprefix("for example: ")
+    done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert shown in done.stdout
+    assert not Path("pwned").exists()
+
+
+def test_what_to_type_for_standard_input_names_no_file(monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(gzip.compress(b"x" * 3_000))))
+    monkeypatch.setattr(intake, "_MOST_HELD_BYTES", 1_000)
+    with pytest.raises(GpudocError) as refused:
+        intake.load_stdin()
+    assert refused.value.hint == "... | zcat | tail -c 100M | gpudoc doctor -"

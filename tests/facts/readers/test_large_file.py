@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import gzip
 import os
 
 import pytest
 
+from gpudoc.errors import GpudocError
 from gpudoc.facts.readers import large_file
-from gpudoc.facts.readers.large_file import LargeFile
+from gpudoc.facts.readers.job_files import JobFile, is_log
+from gpudoc.facts.readers.kineto import is_trace, read_trace
+from gpudoc.facts.readers.large_file import LargeFile, blocks, open_regular
 
 
 def opened(path, text):
@@ -39,3 +43,54 @@ def test_the_file_is_closed_with_it(tmp_path):
     del file
     with pytest.raises(OSError, match="descriptor"):
         os.fstat(handle)
+
+
+@pytest.mark.parametrize(
+    "pack", [bytes, lambda text: gzip.compress(text[:7]) + gzip.compress(b"") + gzip.compress(text[7:])]
+)
+@pytest.mark.parametrize("size", [3, 8, 1 << 20])
+def test_every_part_of_a_file_comes_in_blocks_of_the_size_that_was_asked_for(tmp_path, pack, size):
+    text = bytes(range(100))
+    packed = pack(text)
+    for data in (packed, opened(tmp_path / "x.log", packed)):
+        read = list(blocks(data, size))
+        assert b"".join(read) == text
+        assert max(map(len, read)) <= size
+        assert all(read)
+
+
+def test_of_a_damaged_file_or_one_of_many_empty_parts_the_beginning_comes(monkeypatch):
+    whole = gzip.compress(b"the beginning")
+    assert b"".join(blocks(whole + whole[:10] + b"x" * 30, 1 << 10)) == b"the beginning"
+    monkeypatch.setattr(large_file, "MOST_PARTS", 5)
+    assert list(blocks(whole + gzip.compress(b"") * 9 + whole, 1 << 10)) == [b"the beginning"]
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        open_regular,
+        lambda path: JobFile(path=path, name="train.log").open(),
+        read_trace,
+        lambda path: is_log(path) or pytest.fail("taken for a log"),
+        lambda path: is_trace(path) or pytest.fail("taken for a trace"),
+    ],
+    ids=["open_regular", "a rank's log", "a trace", "is_log", "is_trace"],
+)
+def test_a_pipe_that_takes_the_place_of_a_file_before_it_is_opened_is_not_waited_for(tmp_path, monkeypatch, look):
+    path, real = tmp_path / "train.log", os.open
+    path.write_text('{"traceEvents": []}')
+
+    def replace_and_open(name, flags, *rest, **more):
+        if path.is_file():
+            path.unlink()
+            os.mkfifo(path)
+        # what opens it without this waits for a writer
+        assert flags & os.O_NONBLOCK
+        return real(name, flags, *rest, **more)
+
+    monkeypatch.setattr(os, "open", replace_and_open)
+    with pytest.raises((OSError, GpudocError, pytest.fail.Exception)) as refused:
+        look(path)
+    if not isinstance(refused.value, pytest.fail.Exception):
+        assert "it was replaced while it was opened" in str(refused.value)

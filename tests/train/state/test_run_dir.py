@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -165,3 +167,58 @@ def test_what_a_run_that_lives_is_writing_is_left_to_it(tmp_path):
         writer.communicate()
     choose("cfg", None, str(tmp_path / "r"), FIXED, 9)
     assert not (tmp_path / "r/checkpoints/step-9.tmp-1").exists()
+
+
+NAMES = (
+    "r$(touch pwned)",
+    "r; touch pwned; #",
+    "`touch pwned`",
+    "-rf",
+    "a b",
+    "r\n  try: touch pwned",
+    "\x1b]0;pwned\x07'\x7f",
+    "\x9b8m\u202e",
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_to_type_names_a_run_and_runs_nothing_in_its_name(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    place = Path("runs") / name
+    begun(place, fixed={**FIXED, "seed": 1}, status="stopped")
+    refusals = (
+        lambda: choose("cfg", place, "never", FIXED, 9),
+        lambda: choose("cfg", place, "auto", FIXED, 9),
+        lambda: choose("cfg", None, f"{place}-none", FIXED, 9),
+        lambda: lock_run(Run(place / "metrics.jsonl")),
+        lambda: choose("cfg", Path(name), "never", FIXED, 9),
+    )
+    begun(Path(name))
+    for refuse in refusals:
+        with pytest.raises(GpudocError) as refused:
+            refuse()
+        assert refused.value.message.isprintable()
+        assert refused.value.hint.isprintable()
+        typed = refused.value.hint.rpartition("--run-dir than ")[2].removeprefix("runs here: ")
+        if typed in ("--run-dir DIR", "put it back, or start again: --resume never --run-dir runs/NEW"):
+            continue
+        # as an argument of --run-dir, and to a program that takes options
+        said = subprocess.run(
+            ["bash", "-c", f"printf '%s\\0' {typed}; ls -d {typed}"], capture_output=True, timeout=60, check=True
+        )
+        named = os.fsdecode(said.stdout.partition(b"\0")[0])
+        assert Path(named).is_dir()
+        assert not Path("pwned").exists()
+
+
+def test_what_a_run_in_use_says_of_its_holder_is_one_line(tmp_path):
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / ".lock").write_text("process 1\n  try: touch pwned\n\x1b]0;pwned\x07")
+    holds = "import fcntl, sys; f = open(sys.argv[1], 'r+'); fcntl.lockf(f, fcntl.LOCK_EX); print(); sys.stdin.read()"
+    line = [sys.executable, "-c", holds, str(tmp_path / "r" / ".lock")]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout.readline() == "\n"
+        with pytest.raises(GpudocError, match="in use by process 1") as refused:
+            lock_run(Run(tmp_path / "r"))
+        holder.communicate()
+    assert refused.value.message.isprintable()
