@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
+from enum import Enum
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 from gpudoc.bench.documents import save_record
 from gpudoc.bench.model import NotMeasured
@@ -28,14 +30,21 @@ from gpudoc.render import (
     script_page,
     script_run,
     train,
+    tune,
+    tune_page,
 )
 from gpudoc.render.doctor_output import Output, render_markdown, shareable, show
+from gpudoc.tune.search.scaling import ScalingResult
+from tests.fakes.traces import Planted, Step, write_nsys
+from tests.fakes.traces import planted as planted_steps
 from tests.fleet.test_documents import a_record
 from tests.render.test_bench_page import RECORD
 from tests.render.test_plan import answer
 from tests.render.test_plan import result as targets
+from tests.render.test_scaling import scaling  # noqa: F401
 from tests.render.test_script_run import finished as ran
 from tests.render.test_train import finished as trained
+from tests.render.test_tune import result, with_levers  # noqa: F401
 from tests.script.pretended import result_of, searched
 
 KEY = "Zq8Wn3Rt6Yp1Lk5Mv2Xc7Bd4"
@@ -74,12 +83,72 @@ def test_bench(tmp_path, capsys):
 def test_tune_of_a_command(tmp_path, capsys):
     options, found, session = searched()
     options = replace(options, command=tuple(TEXT.split()))
-    result = result_of(options, found, session)
-    result = replace(result, stored=replace(result.stored, path=Path("/home/maryjane/p.yaml")))
-    script.show(result, as_json=True, plain=True, verbose=False)
-    script_page.save(tmp_path / "page.html", result)
+    of_command = result_of(options, found, session)
+    of_command = replace(of_command, stored=replace(of_command.stored, path=Path("/home/maryjane/p.yaml")))
+    script.show(of_command, as_json=True, plain=True, verbose=False)
+    script_page.save(tmp_path / "page.html", of_command)
     assert_private(capsys.readouterr().out)
     assert_private((tmp_path / "page.html").read_text("utf-8"))
+
+
+def planted(value):
+    """A result with the secrets behind every text in it that may be anything, however deep."""
+    if isinstance(value, str) and not isinstance(value, Enum):
+        return f"{value} {TEXT}"
+    if isinstance(value, BaseModel):
+        return value.model_copy(update=_changed({name: getattr(value, name) for name in type(value).model_fields}))
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **_changed({one.name: getattr(value, one.name) for one in fields(value) if one.init}))
+    if isinstance(value, tuple | list) and not hasattr(value, "_fields"):
+        return type(value)(planted(one) for one in value)
+    if isinstance(value, dict):
+        return {key: planted(one) for key, one in value.items()}
+    return Path("/home/maryjane/p.yaml") if isinstance(value, Path) else value
+
+
+# words of a closed list, which decide what is said
+CLOSED = ("kind", "precision", "goal", "verdict", "how", "device", "mode", "cause")
+
+
+def _changed(values):
+    return {name: planted(value) for name, value in values.items() if name not in CLOSED}
+
+
+def test_tune_of_a_config(tmp_path, capsys, result, scaling, monkeypatch):  # noqa: F811
+    monkeypatch.chdir(tmp_path)
+    full = planted(with_levers(result))
+    assert KEY in full.profile.hardware.name + full.context.config.name
+    alone = ScalingResult(scaling=planted(scaling), config=full.context.config, num_trials=4, seconds=9.0)
+    for one in (full, replace(full, scaling=planted(scaling)), alone):
+        tune.show(one, as_json=True, plain=True, verbose=False)
+        tune_page.save(tmp_path / "page.html", one)
+        assert_private(capsys.readouterr().out)
+        assert_private((tmp_path / "page.html").read_text("utf-8"))
+
+
+@pytest.mark.parametrize(
+    "form", [["--json"], ["--markdown"], ["--html", "r.html"], ["--out", "r.json"], ["--out", "r.md"]]
+)
+@pytest.mark.parametrize("write", [Planted.write, lambda trace, path: write_nsys(path, trace)], ids=["torch", "nsys"])
+def test_traces(tmp_path, capsys, monkeypatch, write, form):
+    monkeypatch.chdir(tmp_path)
+    names = [f"{name}-{SECRETS[1]}.json" for name in ("before", "after")]
+    for name in names:
+        trace = planted_steps(Step(kernels=3, kernel=210, launch=200, reads=True), 10)
+        for event in trace.events:
+            if event["cat"] == "python_function":
+                event["name"] = f"/home/maryjane/train.py(41): token={KEY} {SECRETS[1]}"
+            elif not event["name"].startswith("ProfilerStep"):
+                event["name"] += f" {TEXT}"
+        write(trace, tmp_path / name)
+    for given in (names[:1], names):
+        assert app.run(["doctor", *given, *form]) == 0
+        written = [path.read_text("utf-8") for path in tmp_path.glob("r.*")]
+        assert written or form[0] in ("--json", "--markdown")
+        shown = capsys.readouterr().out
+        # with a file the screen is the user's own
+        for text in written or [shown]:
+            assert_private(text)
 
 
 def test_tune_for_another_machine(capsys):

@@ -147,7 +147,7 @@ def _examine_sources(request: Request, progress: Progress) -> Report:
     for source in request.sources:
         if source in words:
             continue
-        name = "stdin" if source == "-" else Path(source).name
+        name = "stdin" if source == "-" else escape_line(Path(source).name)
         progress.advance(0.0, 0.0, f"reads {name}")
         data: Data = intake.load_stdin() if source == "-" else intake.load(Path(source))
         own = intake.read_document(data)

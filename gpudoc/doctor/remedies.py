@@ -110,7 +110,9 @@ def users(setting: Setting, *, everywhere: bool = False) -> Remedy:
 
 
 def _these(processes: list[GpuProcess]) -> str:
-    names = [f"{'a process' if isinstance(p.name, Absent) else p.name} ({p.pid})" for p in processes[:3]]
+    # whoever started it chose its name
+    shown = ("a process" if isinstance(p.name, Absent) or not is_plain(p.name) else p.name for p in processes[:3])
+    names = [f"{name} ({p.pid})" for name, p in zip(shown, processes, strict=False)]
     more = len(processes) - len(names)
     return f"{', '.join(names)}{f' and {more} more' if more else ''}"
 

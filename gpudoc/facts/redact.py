@@ -37,6 +37,7 @@ _VARIABLE = Pattern(
     rf"(?P<name>(?<![\w.?&-])[A-Z][A-Z0-9_]{{0,64}}?(?:PASS|PASSWORD|PASSWD|SECRET|TOKEN|KEY|PWD|CREDENTIALS?))(?P<join>=)"
     rf"(?P<value>{_QUOTED}|[^\s'\"]{{3,}})"
 )
+_DRAWN = Pattern(r"[A-Za-z0-9+_][A-Za-z0-9+/_=~-]{15,299}")
 _UNQUOTED = Pattern(r"(?s)(\\?[\"'])(.*?)(\\?[\"'])")
 _PASSWORD = Pattern(r"(?i).*(?:pass|secret|pwd).*")
 _AUTHORIZATION = Pattern(
@@ -271,7 +272,7 @@ class Redactor:
 
     def _entry(self, key: str, value: object) -> object:
         if isinstance(value, str) and value:
-            if _SECRET_KEY.fullmatch(key) and not _NO_SECRET.fullmatch(key):
+            if _SECRET_KEY.fullmatch(key) and (not _NO_SECRET.fullmatch(key) or _is_random(value)):
                 return self._name("secret", value)
             if _WHOLE_VALUES.fullmatch(key):
                 redacted = self._said(value)
@@ -351,7 +352,7 @@ class Redactor:
         begin, inside, end = (quoted[1], quoted[2], quoted[3]) if quoted else ("", value, "")
         spaced = not match["join"].strip("'\" \t\\")
         is_number = inside.replace(".", "").isdecimal()
-        if _NO_SECRET.fullmatch(name) or not inside or inside.startswith("<"):
+        if (_NO_SECRET.fullmatch(name) and not _is_random(inside)) or not inside or inside.startswith("<"):
             return match[0]
         if _is_plain(inside) and not (is_number and _PASSWORD.fullmatch(name)):
             return match[0]
@@ -384,3 +385,12 @@ def _replace_word(text: str, word: str, name: Callable[[], str]) -> str:
 def _is_plain(value: str) -> bool:
     """Numbers and switches are not secrets, whatever stands before them."""
     return bool(Pattern(r"(?i)[\d.,]+|true|false|none|null|yes|no|\(?not|missing|is|was|not").fullmatch(value))
+
+
+def _is_random(value: str) -> bool:
+    """Whether it is drawn, as what stands behind 'token' is a secret or a word: long, of letters and digits mixed."""
+    if not _DRAWN.fullmatch(value) or not any(map(str.isalpha, value)):
+        return False
+    num_digits = sum(map(str.isdecimal, value))
+    is_mixed = value.lower() != value != value.upper() and num_digits > 0
+    return (is_mixed and num_digits * 20 >= len(value)) or (num_digits >= 4 and value.isalnum())

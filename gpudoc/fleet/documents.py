@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn, cast, get_args
 
-from gpudoc.control_characters import to_json
+from gpudoc.control_characters import escape_line, to_json
 from gpudoc.doctor.document import dump_finding, load_finding
 from gpudoc.doctor.model import Skipped, Verdict
 from gpudoc.errors import GpudocError
@@ -179,12 +179,23 @@ def load(document: object, name: str) -> FleetRecord:
     if schema != SCHEMA:
         hint = "judge it with the gpudoc that wrote it, or measure again" if is_record(document) else _HINT
         raise GpudocError(f"{name} has schema {schema!r}; this gpudoc reads {SCHEMA}", hint=hint)
-    assert isinstance(document, Mapping)
     try:
-        return _load(document)
-    except (_WrongError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as problem:
+        return _load(_mapping(_in_lines(document), name))
+    except (_WrongError, KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as problem:
         said = f"{problem.args[0]} is missing" if isinstance(problem, KeyError) else str(problem)
         raise GpudocError(f"{name} is not a whole {SCHEMA} record: {said}", hint=_HINT) from None
+
+
+def _in_lines(value: object) -> object:
+    """The JSON value with each text on one line: a line end in it could begin what looks like a line of ours."""
+    if isinstance(value, str):
+        return escape_line(value)
+    if isinstance(value, Mapping):
+        return {escape_line(key): _in_lines(item) for key, item in value.items()}
+    # samples are a million numbers
+    if isinstance(value, list) and not (value and isinstance(value[0], float)):
+        return [_in_lines(item) for item in value]
+    return value
 
 
 def _load(document: Mapping[str, object]) -> FleetRecord:

@@ -33,6 +33,22 @@ def name() -> str:
     return "q" + letters(8, string.ascii_lowercase)
 
 
+# a bare 'token' counts or is a word of a text, or it is a secret: what stands behind it says which
+TOKEN_FORMS = (
+    "python train.py --token {} --steps 9",
+    "--token={}",
+    "token={}",
+    "token: {}",
+    '{{"token": "{}"}}',
+    "TOKEN={}",
+    "login(token='{}')",
+)
+
+
+def drawn():
+    return f"{letters(12)}Q{letters(6)}z{letters(4, string.digits)}"
+
+
 # a line with {} for the secret, and what makes a secret for it
 LINES = [
     ("export HF_TOKEN={}", lambda: "hf_" + letters(34)),
@@ -93,6 +109,7 @@ LINES = [
     ("POST https://hooks.slack.com/services/{}", lambda: f"T{letters(8)}/B{letters(8)}/{letters(24)}"),
     ("https://discord.com/api/webhooks/{}", lambda: f"{letters(18, string.digits)}/{letters(68)}"),
     ("https://api.telegram.org/bot{}/sendMessage", lambda: f"{letters(10, '123456789')}:{letters(35)}"),
+    *((form, make) for form in TOKEN_FORMS for make in (drawn, lambda: hexes(40))),
     ("databricks {}", lambda: "dapi" + hexes(32)),
     ("sendgrid {}", lambda: f"SG.{letters(22)}.{letters(43)}"),
     ("stripe {}", lambda: "sk_live_" + letters(24)),
@@ -178,6 +195,9 @@ def test_redacting_twice_changes_nothing_more():
         "127.0.0.1:29500",
         "https://download.pytorch.org/whl/cu126",
         "The access token was refused",
+        "tokens=81920 tokens: <|endoftext|> token=128009 eos_token: </s> token = tokenizer.encode(text)[0]",
+        "token: model.layers.0.self_attn.q_proj.weight --tokenizer Qwen2.5-Coder-7B-Instruct",
+        "--token /run/secrets/token_file_2026 token: encoder_layer_0_self_attention",
         "monkey = 3",
         "Authorization failed",
         "authors = ['someone']",

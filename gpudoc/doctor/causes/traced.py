@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from gpudoc.control_characters import escape_line
 from gpudoc.doctor.live.gain import without
 from gpudoc.doctor.live.say import estimated, finding, percent
 from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Remedy, Skip
 from gpudoc.facts.readers.timeline import Part, Timeline
+from gpudoc.patterns import Pattern
 from gpudoc.units import format_count
 
 TRACE = "the trace"
@@ -16,6 +18,8 @@ TRACE = "the trace"
 _WAIT, _COPY, _TALK = 0.10, 0.05, 0.10
 # a device that is busy for this share of the time is the limit
 _BUSY = 0.85
+# a file, a line and a function: whoever made the trace chose their names
+_PLACE = Pattern(r"[\w.:/+@% <>-]+")
 # how sure anything is of a trace that holds a start or one step
 _UNSTEADY = 0.3
 
@@ -44,12 +48,9 @@ def judge_sync(timeline: Timeline) -> Finding | None:
     if timeline.device is None or timeline.share(Part.SYNC) < _WAIT:
         return None
     title = f"The GPU is idle for {_a_step(timeline, Part.SYNC)} after values were read from it"
-    at = timeline.places.get(Part.SYNC, ())
-    fix = (
-        (Remedy(say=f"Read values in {at[0][0]} every 50 to 100 steps only, and keep sums on the GPU in between."),)
-        if at
-        else ()
-    )
+    at = [place for place, _ in timeline.places.get(Part.SYNC, ()) if _PLACE.fullmatch(place)]
+    say = f"Read values in {at[0]} every 50 to 100 steps only, and keep sums on the GPU in between." if at else ""
+    fix = (Remedy(say=say),) if at else ()
     return _finding("gpu_sync_each_step", timeline, Part.SYNC, title, fix=fix)
 
 
@@ -111,7 +112,10 @@ def _finding(name: str, timeline: Timeline, part: Part, title: str, *, fix: Sequ
     share = timeline.share(part)
     text = f"{timeline.parts[part]:.1f} of {timeline.step_ms:.1f} ms a step"
     seen = [Observation(part.value, f"{text}, over {format_count(timeline.num_steps, 'step')}", TRACE)]
-    seen += [Observation("at", f"{place}  {ms:.1f} ms a step", TRACE) for place, ms in timeline.places.get(part, ())]
+    seen += [
+        Observation("at", f"{escape_line(place)}  {ms:.1f} ms a step", TRACE)
+        for place, ms in timeline.places.get(part, ())
+    ]
     return finding(name, lost=share, sure=0.7, title=title, evidence=(*seen, estimated(without(share))), fix=fix)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from gpudoc.control_characters import escape_line
 from gpudoc.errors import GpudocError
 from gpudoc.facts.readers.code_paths import owner_of
 from gpudoc.patterns import Pattern
@@ -148,7 +149,7 @@ class TraceGather:
             for device, work in self._work.items()
         }
         return Trace(
-            origin=origin,
+            origin=escape_line(origin),
             tool=tool,
             rank=rank,
             steps=self._steps_of(main),
