@@ -134,8 +134,8 @@ def _records(handle: int) -> Iterator[bytes]:
         if not record:
             return
         head, _, text = record.partition(b";")
-        fields = head.split(b",")
-        seconds = int(fields[2]) / 1e6 if len(fields) > 2 and fields[2].isdigit() else 0.0
+        fields = head.decode("ascii", "replace").split(",")
+        seconds = int(fields[2]) / 1e6 if len(fields) > 2 and fields[2].isdecimal() else 0.0
         yield b"[%12.6f] %s" % (seconds, text.splitlines()[0] if text else b"")
 
 
