@@ -13,12 +13,15 @@ from gpudoc.patterns import Pattern, Span
 _COMPLAINT, _SOLVED, _QUESTION = Listed("complaint"), Listed("solved"), Listed("question")
 _FINISHED = Listed("finished")
 # a figure is no complaint where somebody asks whether it is normal, or what it means
-_ASKED_OF = (
-    (Listed("asked-if-normal"), Listed("figure")),
-    (Listed("asked-of-meaning"), Listed("low-use")),
-)
+_ASKED_OF = ((Listed("asked-if-normal"), Listed("figure")), (Listed("asked-of-meaning"), Listed("low-use")))
+# to ask why is to want to know, or to complain: what the words make likely decides
+_ASKED_WHY = (Listed("question"), Listed("asked-why"))
 _LONGEST_QUESTION, _MOST_MENTIONS = 600, 40
-_CONTRAST = Pattern(r"(?i)\b(?:but|however|although|though|yet|still|except|until)\b")
+# that nobody knows why it works is no trouble
+_CONTRAST = Pattern(
+    r"(?i)\b(?:but|however|although|though|yet|still|except|until)\b"
+    r"(?!\W{1,3}(?:i|we) (?:have no idea|am not sure|(?:still )?do(?:n['\u2019]t| not) (?:know|understand)))"
+)
 # what a program prints says nothing of how somebody feels
 _PRINTED = Pattern(r"^\s*(?:[|+\[{<]|File \")|\w(?:Error|Exception|Warning)\b|\.(?:py|cpp|cu|cc|c|h):\d+")
 _LOGGED = Pattern(r"(?i)^\W{0,4}(?:\w+ )?(?:epoch|step|iter(?:ation)?|batch)s?\b\W{0,4}\d")
@@ -54,9 +57,12 @@ def end_of_trouble(text: Text) -> Observation | None:
     return observe("solved", last.line.text.strip(), last.line.origin)
 
 
-def plain_question(text: Text) -> Observation | None:
-    """The line of a short text that asks something; None where the text also complains, or a program failed in it."""
-    if not is_calm(text):
+def plain_question(text: Text, *, may_ask_why: bool = False) -> Observation | None:
+    """The line of a short text that asks something; None where the text also complains, or a program failed in it.
+
+    With `may_ask_why`, nobody complains by asking why something is so.
+    """
+    if not is_calm(text, may_ask_why=may_ask_why):
         return None
     asked = text.find(_QUESTION)
     return None if asked is None else observe("question", asked.line.text.strip(), asked.line.origin)
@@ -77,12 +83,13 @@ def told_length(text: Text) -> int:
     return sum(map(len, own)) if is_told(text) else 0
 
 
-def is_calm(text: Text) -> bool:
+def is_calm(text: Text, *, may_ask_why: bool = False) -> bool:
     """Whether what somebody says is short, nothing fails in the text, and nobody complains."""
     if told_length(text) > _LONGEST_QUESTION or is_failure(text):
         return False
-    figures = [m.match.span() for asked, read in _ASKED_OF if text.find(asked) is not None for m in text.find_all(read)]
-    return _complaint(text, but=figures) is None
+    asked_of = (*_ASKED_OF, _ASKED_WHY) if may_ask_why else _ASKED_OF
+    excused = [m.match.span() for asked, read in asked_of if text.find(asked) is not None for m in text.find_all(read)]
+    return _complaint(text, but=excused) is None
 
 
 def _complaint(text: Text, behind: int = 0, but: Collection[Span] = ()) -> Mention | None:

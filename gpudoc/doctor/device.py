@@ -54,7 +54,7 @@ def choose(device: str, machine: Machine) -> Choice:
         return Choice(device="cpu", why="the CPU, as asked for")
     asked = match[1] == "cuda"
     index = int(match[2] or 0)
-    if not asked and _masked(machine):
+    if not asked and variables(machine).get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1"):
         return Choice(device="cpu", why="the CPU: CUDA_VISIBLE_DEVICES hides every GPU on purpose")
     if not asked and not has_gpu(machine):
         return Choice(device="cpu", why="the CPU: this machine has no GPU")
@@ -72,10 +72,6 @@ def has_gpu(machine: Machine) -> bool:
         return True
     vendors = (NVIDIA, AMD) if machine.torch.accelerator == "rocm" else (NVIDIA,)
     return any(pci_gpus(machine, vendor) for vendor in vendors)
-
-
-def _masked(machine: Machine) -> bool:
-    return variables(machine).get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1")
 
 
 def _problem(machine: Machine, index: int, asked: bool) -> Finding | None:

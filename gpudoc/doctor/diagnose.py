@@ -6,20 +6,11 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from gpudoc.doctor import likelihood, relayed
+from gpudoc.doctor import complaint, likelihood, relayed
 from gpudoc.doctor.catalogue import fill
 from gpudoc.doctor.causes.exceptions import with_place, without_warned
 from gpudoc.doctor.checked import not_asked, ruled_out
 from gpudoc.doctor.code_errors import is_of_code, origins_of, with_code
-from gpudoc.doctor.complaint import (
-    complaint_of,
-    end_of_trouble,
-    finished_work,
-    is_calm,
-    is_failure,
-    plain_question,
-    told_length,
-)
 from gpudoc.doctor.condition import condition
 from gpudoc.doctor.denials import without_denied
 from gpudoc.doctor.model import (
@@ -43,7 +34,7 @@ from gpudoc.doctor.questions import answers_to
 from gpudoc.doctor.setting import describe
 from gpudoc.doctor.unexplained import Unexplained, complained, look, no_patient, unavailable
 from gpudoc.facts.model import Absent, Machine, fact_at
-from gpudoc.facts.readers.model import Reading, Text
+from gpudoc.facts.readers.model import Reading
 from gpudoc.knowledge.wording import Likelihood
 
 _MOST_EVIDENCE = 6
@@ -128,10 +119,10 @@ def _with_words(
     reading = evidence.reading
     assert reading is not None
     states = condition(reading)
-    over = end_of_trouble(reading.text)
+    over = complaint.end_of_trouble(reading.text)
     if over is not None and not _shown_behind(over, found, reading):
         return [replace(finding, severity="info") for finding in found], Unexplained(), (over, *states)
-    calm = None if _is_wrong(found) or rest.observations else _calm(reading.text, denial)
+    calm = None if _is_wrong(found) or rest.observations else _calm(reading, denial)
     if calm is not None and (denial is not None or not _tells_of_trouble(reading, likelihood.likely_causes(reading))):
         unseen = unavailable(evidence)
         return ([], unseen, (calm, *states)) if not unseen.wrong else (found, unseen, states)
@@ -159,14 +150,15 @@ def _with_guesses(
     Order, severity and verdict follow from the confidence that finders gave; what is shown is how often it is right.
     """
     proved = any(f.severity != "info" and f.confidence >= _PROVES for f in found)
-    explained = _is_wrong(found) and is_failure(reading.text)
+    explained = _is_wrong(found) and complaint.is_failure(reading.text)
     likely = likelihood.likely_causes(reading, is_proved=proved or explained)
     weights = {f.id: likelihood.weight(f, likely) for f in found}
     shown = likelihood.calibrated(found, likely)
     ranked = _falling(sorted(shown, key=lambda f: (RANK[f.severity], -weights[f.id])))
     if proved or explained:
         return ranked, rest
-    said = complaint_of(reading.text)
+    hidden = next((o for o in rest.observations if o.fact == "torch.is_available"), None)
+    said = complaint.complaint_of(reading.text) or hidden
     if said is None and (denial is not None or not _tells_of_trouble(reading, likely)):
         return ranked, rest
     guesses = likelihood.guess(reading.text, likely, found, catalogue, unwanted)
@@ -180,14 +172,20 @@ def _with_guesses(
     return both, rest if rest.observations or _is_wrong(both[:1]) else complained(said, reading.text, both)
 
 
-def _calm(text: Text, denial: Observation | None) -> Observation | None:
+def _calm(reading: Reading, denial: Observation | None) -> Observation | None:
     """The line by which a text asks something, calls it done or denies trouble, where nobody complains."""
-    return plain_question(text) or finished_work(text) or (denial if is_calm(text) else None)
+    text = reading.text
+    calm = (
+        complaint.plain_question(text) or complaint.finished_work(text) or (denial if complaint.is_calm(text) else None)
+    )
+    if calm is not None or (asked := complaint.plain_question(text, may_ask_why=True)) is None:
+        return calm
+    return asked if likelihood.is_likely_healthy(likelihood.likely_causes(reading)) else None
 
 
 def _tells_of_trouble(reading: Reading, likely: Sequence[Likelihood]) -> bool:
     """Whether somebody tells of trouble in words of which no list of complaints knows any."""
-    return likelihood.trouble(likely) and told_length(reading.text) >= _A_LINE
+    return likelihood.trouble(likely) and complaint.told_length(reading.text) >= _A_LINE
 
 
 def _shown_behind(over: Observation, found: Sequence[Finding], reading: Reading) -> bool:
@@ -366,9 +364,7 @@ def _order(findings: list[Finding], catalogue: Mapping[str, Cause]) -> list[Find
                 under.setdefault(root.id, []).append(child.id)
     kept = [f for f in ranked if f.id not in gone]
     # a root stands where its most urgent consequence would have stood
-    kept.sort(
-        key=lambda f: (RANK[f.severity], min([place[f.id], *(place[c] for c in under.get(f.id, ()))])),
-    )
+    kept.sort(key=lambda f: (RANK[f.severity], min([place[f.id], *(place[c] for c in under.get(f.id, ()))])))
     titles = {f.id: f.title or (catalogue[f.id].title if f.id in catalogue else f.id) for f in ranked}
     return [replace(f, explains=tuple(titles[c] for c in under.get(f.id, ()))) for f in kept]
 

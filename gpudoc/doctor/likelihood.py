@@ -29,6 +29,9 @@ _MOST_LINES = 3
 WORDS = "said"
 # what is stated, as the table names it
 _STATED = "stated:"
+# what is stated where nothing is wrong, too
+_AT_EASE = ("docker", "loader-named", "mixed-precision", "several-gpus", "starts-slowly", "windows")
+_SLOWER = f"{_STATED}more-gpus-no-faster"
 # what the words of a report must name before they make its cause likely: the table learned it beside such reports
 _ABOUT = {
     "fp16_overflow_nan": Listed("half-or-mixed"),
@@ -72,9 +75,16 @@ def calibrated(found: Sequence[Finding], likely: Sequence[Likelihood]) -> list[F
 
 def trouble(likely: Sequence[Likelihood]) -> bool:
     """Whether words and a fact together describe trouble that no list of complaints knows, and hardly of health."""
-    if not likely or likely[0].sure < _SURE_OF_TROUBLE or not any(map(_is_telling_fact, likely[0].facts)):
+    if not likely or likely[0].sure < _SURE_OF_TROUBLE:
+        return False
+    if not any(_is_telling_fact(fact) and fact.removeprefix(_STATED) not in _AT_EASE for fact in likely[0].facts):
         return False
     return sum(one.share for one in likely if one.cause in (HEALTHY, OTHER)) <= _LEAST_HEALTHY
+
+
+def is_likely_healthy(likely: Sequence[Likelihood]) -> bool:
+    """Whether nothing being wrong is the likeliest answer."""
+    return bool(likely) and likely[0].cause == HEALTHY
 
 
 def guess(
@@ -106,9 +116,9 @@ def guess(
 
 
 def _unhealthy(likely: Sequence[Likelihood]) -> list[Likelihood]:
-    """The answers without the one that nothing is wrong, whose share the others get."""
+    """The answers without the one that nothing is wrong, whose share the others get unless it was the likeliest."""
     rest = [one for one in likely if one.cause != HEALTHY]
-    if len(rest) == len(likely):
+    if len(rest) == len(likely) or is_likely_healthy(likely):
         return rest
     total, certainty = sum(one.share for one in rest), wording.table().certainty
     shares = [one.share / total for one in rest]
@@ -116,7 +126,7 @@ def _unhealthy(likely: Sequence[Likelihood]) -> list[Likelihood]:
 
 
 def _is_about(text: Text, one: Likelihood) -> bool:
-    return one.cause not in _ABOUT or text.find(_ABOUT[one.cause]) is not None
+    return one.cause not in _ABOUT or _SLOWER in one.facts or text.find(_ABOUT[one.cause]) is not None
 
 
 def _lines(text: Text, one: Likelihood) -> tuple[Observation, ...]:
@@ -125,7 +135,7 @@ def _lines(text: Text, one: Likelihood) -> tuple[Observation, ...]:
     facts = [name for fact in one.facts if _is_telling_fact(fact) and (name := fact.removeprefix(_STATED)) in states]
     told = [observe(WORDS, states[name].text, states[name].origin) for name in facts]
     signs: dict[str, Mention] = {}
-    for word in filter(_is_telling, one.words[:_WORDS_TRIED]):
+    for word in (word for word in one.words[:_WORDS_TRIED] if rarity(word) >= _TELLING_RARITY):
         # the table holds the beginning of a Russian word
         mention = text.find(Words(rf"{word}(?<![a-z0-9_]{word})"))
         # a word that holds another is no further sign
@@ -139,7 +149,3 @@ def _lines(text: Text, one: Likelihood) -> tuple[Observation, ...]:
 def _is_telling_fact(fact: str) -> bool:
     """Whether it is stated, and by fewer than one in three."""
     return fact.startswith(_STATED) and rarity(f"{FACT}{fact}") >= _TELLING_FACT
-
-
-def _is_telling(word: str) -> bool:
-    return rarity(word) >= _TELLING_RARITY

@@ -22,11 +22,6 @@ def rank_rows() -> RankRows:
     )
 
 
-@functools.cache
-def _signs() -> tuple[RankSign, ...]:
-    return read_rows("rank_signs.yaml", "signs", RankSign)
-
-
 def read_job(files: Sequence[JobFile]) -> JobLog | None:
     """The job that these logs tell of; None where they name neither several ranks nor several attempts."""
-    return JobReader(_signs()).read(files)
+    return JobReader(read_rows("rank_signs.yaml", "signs", RankSign)).read(files)

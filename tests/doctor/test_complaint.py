@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from gpudoc.doctor import likelihood
 from gpudoc.doctor.complaint import complaint_of, end_of_trouble, plain_question
 from gpudoc.facts.readers import read
+from gpudoc.knowledge.wording import Likelihood
 from tests.doctor.causes.judge import report_of, verdict_is
 
 OOM = (
@@ -90,6 +92,41 @@ test_a_plain_question_is_no_trouble = verdict_is(("healthy",), QUESTIONS)
 ])  # fmt: skip
 def test_a_question_about_trouble_is_trouble_and_a_long_story_no_question(text):
     assert plain_question(read(text).text) is None
+
+
+WHY = "Hi, thanks for sharing. Why do you train with a batch size of one? Could you give the reason for it? Thank you."
+
+
+@pytest.mark.parametrize(("answer", "verdict"), [("healthy", "healthy"), ("slow_storage", "unknown")])
+def test_who_asks_why_is_in_trouble_where_the_words_sound_like_it(monkeypatch, answer, verdict):
+    rows = [Likelihood(answer, 0.9, 0.9, ())]
+    monkeypatch.setattr(likelihood, "weigh", lambda text, facts: rows)
+    assert plain_question(read("Why are the two figures different?").text) is None
+    assert report_of("Why are the two figures different?").verdict == verdict
+
+
+def test_why_an_author_did_something_is_a_plain_question():
+    assert report_of(WHY).understood[0].fact == "question"
+
+
+def test_what_is_off_by_default_is_no_complaint():
+    text = (
+        "Thanks for the great work. The model has an option for FP16, but it's not used by default. Was FP32 necessary?"
+    )
+    assert report_of(text).verdict == "healthy"
+
+
+@pytest.mark.parametrize(
+    "text", ["what's the cuda and torch version for this environment, thank you", "what's the torch for it"]
+)
+def test_a_question_needs_no_mark(text):
+    assert plain_question(read(text).text) is not None
+
+
+def test_that_nobody_knows_why_it_works_is_no_trouble():
+    good = "Somehow after rebooting it is working now. However, {}"
+    assert end_of_trouble(read(good.format("I have no idea what changed.")).text) is not None
+    assert end_of_trouble(read(good.format("the second card is not listed.")).text) is None
 
 
 def test_what_a_program_prints_is_no_complaint_of_anybody():

@@ -5,18 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpudoc.doctor.cards import cards_at
-from gpudoc.doctor.causes.live import (
-    compute_gpus_amd,
-    gpu_nodes,
-    is_jetson,
-    is_wsl,
-    name_of,
-    nvml_gpus,
-    observe,
-    pci_gpus,
-    seen_of,
-    value,
-)
+from gpudoc.doctor.causes import live
 from gpudoc.doctor.causes.per_gpu import skip_of
 from gpudoc.doctor.model import Card, Evidence, Finder, Finding, Skip
 from gpudoc.facts.model import Absent, Fact, Gpu, KernelCheck, Machine
@@ -32,49 +21,49 @@ _NO_CODE = ("no kernel image", "not compatible with the current PyTorch", "inval
 
 def nvidia_gpu_in_reach(machine: Machine) -> bool:
     """Whether an NVIDIA GPU is in the machine and meant for this process: a container without access has none."""
-    if nvml_gpus(machine) or is_jetson(machine):
+    if live.nvml_gpus(machine) or live.is_jetson(machine):
         return True
-    if value(machine.container.kind, "none") != "none" and not gpu_nodes(machine):
+    if live.value(machine.container.kind, "none") != "none" and not live.gpu_nodes(machine):
         return False
-    return bool(pci_gpus(machine, NVIDIA)) and not is_wsl(machine)
+    return bool(live.pci_gpus(machine, NVIDIA)) and not live.is_wsl(machine)
 
 
 def find_cpu_only(evidence: Evidence) -> Iterator[Finding | Skip]:
     """A torch without any accelerator in a machine with a GPU."""
     machine = evidence.machine
-    if machine.torch.accelerator != "cpu" or is_jetson(machine):
+    if machine.torch.accelerator != "cpu" or live.is_jetson(machine):
         return
-    gpus = nvml_gpus(machine)
-    if not nvidia_gpu_in_reach(machine) and not compute_gpus_amd(machine):
+    gpus = live.nvml_gpus(machine)
+    if not nvidia_gpu_in_reach(machine) and not live.compute_gpus_amd(machine):
         return
-    there = name_of(gpus[0]) if gpus else _bus_name(machine)
+    there = live.name_of(gpus[0]) if gpus else _bus_name(machine)
     yield Finding(
         id="cpu_only_torch",
         confidence=0.93,
         evidence=(
-            observe("torch", f"{machine.torch.version}, built for the CPU", "torch"),
-            observe("GPU", there, "NVML"),
+            live.observe("torch", f"{machine.torch.version}, built for the CPU", "torch"),
+            live.observe("GPU", there, "NVML"),
         ),
         explains=("training_on_cpu",),
     )
 
 
 def _bus_name(machine: Machine) -> str:
-    devices = (*pci_gpus(machine, NVIDIA), *compute_gpus_amd(machine))
+    devices = (*live.pci_gpus(machine, NVIDIA), *live.compute_gpus_amd(machine))
     return f"device {devices[0].vendor_id:04x}:{devices[0].device_id:04x} at {devices[0].address}"
 
 
 def find_wrong_accelerator(evidence: Evidence) -> Iterator[Finding | Skip]:
     """A torch for another vendor's GPU than the one in the machine."""
     machine = evidence.machine
-    nvidia, amd = nvidia_gpu_in_reach(machine), bool(compute_gpus_amd(machine))
+    nvidia, amd = nvidia_gpu_in_reach(machine), bool(live.compute_gpus_amd(machine))
     built = machine.torch.accelerator
     wrong = (built == "rocm" and nvidia and not amd) or (built == "cuda" and amd and not nvidia)
     wrong = wrong or (built == "xpu" and nvidia)
     if wrong:
         seen = (
-            observe("torch", f"{machine.torch.version}, built for {built}", "torch"),
-            observe("GPU", "NVIDIA" if nvidia else "AMD", "PCI bus"),
+            live.observe("torch", f"{machine.torch.version}, built for {built}", "torch"),
+            live.observe("GPU", "NVIDIA" if nvidia else "AMD", "PCI bus"),
         )
         yield Finding(id="wrong_accelerator_build", confidence=0.95, evidence=seen, explains=("training_on_cpu",))
 
@@ -82,16 +71,16 @@ def find_wrong_accelerator(evidence: Evidence) -> Iterator[Finding | Skip]:
 def find_jetson_wheel(evidence: Evidence) -> Iterator[Finding | Skip]:
     """A wheel from the general index on a Jetson: without CUDA, or without code for its GPU."""
     machine = evidence.machine
-    if not is_jetson(machine):
+    if not live.is_jetson(machine):
         return
-    archs = value(machine.torch.arch_list, ())
+    archs = live.value(machine.torch.arch_list, ())
     generic = machine.torch.accelerator == "cpu" or (
         bool(archs) and not {"sm_53", "sm_62", "sm_72", "sm_87", "sm_101", "sm_110"} & set(archs)
     )
     if generic:
         seen = (
-            observe("torch", f"{machine.torch.version}, built for {machine.torch.accelerator}", "torch"),
-            observe("machine", "Jetson", "/proc/device-tree/model"),
+            live.observe("torch", f"{machine.torch.version}, built for {machine.torch.accelerator}", "torch"),
+            live.observe("machine", "Jetson", "/proc/device-tree/model"),
         )
         yield Finding(id="jetson_generic_wheel", confidence=0.93, evidence=seen)
 
@@ -107,14 +96,14 @@ def find_driver_too_old(evidence: Evidence) -> Iterator[Finding | Skip]:
     if isinstance(carried, Absent):
         yield Skip(f"driver.cuda_version: {carried.reason}")
         return
-    compat = value(machine.driver.libcuda_cuda_version, carried)
+    compat = live.value(machine.driver.libcuda_cuda_version, carried)
     if driver_runs_cuda(carried, built) or (driver_runs_cuda(compat, built) and machine.driver.cu_init_code == 0):
         return
     needed = driver_floor(built)
     seen = (
-        observe("driver", f"{_driver_version(machine)} (CUDA {carried[0]}.{carried[1]})", "NVML"),
-        observe("torch", f"{machine.torch.version}, built with CUDA {built[0]}.{built[1]}", "torch"),
-        *([observe("needed", f"driver {needed} or newer", "CUDA release notes")] if needed else []),
+        live.observe("driver", f"{_driver_version(machine)} (CUDA {carried[0]}.{carried[1]})", "NVML"),
+        live.observe("torch", f"{machine.torch.version}, built with CUDA {built[0]}.{built[1]}", "torch"),
+        *([live.observe("needed", f"driver {needed} or newer", "CUDA release notes")] if needed else []),
     )
     yield Finding(id="driver_too_old", confidence=0.96, evidence=seen, explains=("training_on_cpu",))
 
@@ -138,11 +127,11 @@ def find_archs(evidence: Evidence) -> Iterator[Finding | Skip]:
     """GPUs for which torch has no code, because they are newer than the build or were dropped from it."""
     machine = evidence.machine
     archs = machine.torch.arch_list
-    if isinstance(archs, Absent) or machine.torch.accelerator != "cuda" or is_jetson(machine):
+    if isinstance(archs, Absent) or machine.torch.accelerator != "cuda" or live.is_jetson(machine):
         return
     misfits: dict[str, list[Gpu]] = {}
     unread: dict[str, list[int]] = {}
-    for gpu in nvml_gpus(machine):
+    for gpu in live.nvml_gpus(machine):
         if isinstance(gpu.capability, Absent):
             unread.setdefault(f"capability: {gpu.capability.reason}", []).append(gpu.index)
         elif (answer := fit(gpu.capability, archs)) != "runs":
@@ -152,10 +141,10 @@ def find_archs(evidence: Evidence) -> Iterator[Finding | Skip]:
     failed = [check for check in _checks(machine) if any(word in check.error for word in _NO_CODE)]
     for misfit, gpus in misfits.items():
         cause = "gpu_newer_than_wheel_archs" if misfit == "too_new" else "gpu_older_than_wheel_archs"
-        seen = [seen_of(gpu, f"{gpu.name} has compute capability {_dotted(gpu.capability)}") for gpu in gpus[:2]]
-        seen.append(observe("torch", f"{machine.torch.version} has code for {', '.join(archs)}", "torch"))
-        seen += [observe("kernel", check.error, "torch") for check in failed[:1]]
-        everything = len(gpus) == len(nvml_gpus(machine))
+        seen = [live.seen_of(gpu, f"{gpu.name} has compute capability {_dotted(gpu.capability)}") for gpu in gpus[:2]]
+        seen.append(live.observe("torch", f"{machine.torch.version} has code for {', '.join(archs)}", "torch"))
+        seen += [live.observe("kernel", check.error, "torch") for check in failed[:1]]
+        everything = len(gpus) == len(live.nvml_gpus(machine))
         yield Finding(
             id=cause,
             severity="broken" if everything or failed else "warning",
@@ -181,7 +170,7 @@ def find_failed_kernel(evidence: Evidence) -> Iterator[Finding | Skip]:
     machine = evidence.machine
     failed = [c for c in _checks(machine) if c.error and not any(word in c.error for word in _NO_CODE)]
     if failed:
-        seen = tuple(observe(f"kernel on device {check.device}", check.error, "torch") for check in failed[:3])
+        seen = tuple(live.observe(f"kernel on device {check.device}", check.error, "torch") for check in failed[:3])
         devices = machine.driver.cuda_devices
         places = {} if isinstance(devices, Absent) else {device.ordinal: device.pci_address for device in devices}
         cards = cards_at((places[check.device] for check in failed if check.device in places), machine)
@@ -195,15 +184,15 @@ def find_failed_kernel(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 def _checks(machine: Machine) -> tuple[KernelCheck, ...]:
-    return value(machine.torch.kernel_checks, ())
+    return live.value(machine.torch.kernel_checks, ())
 
 
 def find_mps(evidence: Evidence) -> Iterator[Finding | Skip]:
     """A torch built for Apple's MPS on a macOS that does not offer it."""
     machine = evidence.machine
     if machine.host.system == "Darwin" and machine.torch.mps_built is True and machine.torch.mps_available is False:
-        seen = (observe("macOS", machine.host.distribution, "platform"),
-                observe("torch.backends.mps.is_available()", "False", "torch"))  # fmt: skip
+        seen = (live.observe("macOS", machine.host.distribution, "platform"),
+                live.observe("torch.backends.mps.is_available()", "False", "torch"))  # fmt: skip
         yield Finding(id="mps_macos_too_old", confidence=0.8, evidence=seen)
 
 
@@ -211,8 +200,8 @@ def find_no_torch(evidence: Evidence) -> Iterator[Finding | Skip]:
     """No torch in the examined Python, which may well be the wrong Python."""
     machine = evidence.machine
     if isinstance(machine.torch.version, Absent) and machine.torch.version.reason == "torch is not installed":
-        seen = (observe("torch", "not installed", "site-packages"),
-                observe("Python", machine.python.executable, "examined"))  # fmt: skip
+        seen = (live.observe("torch", "not installed", "site-packages"),
+                live.observe("Python", machine.python.executable, "examined"))  # fmt: skip
         yield Finding(id="torch_not_installed", severity="info", confidence=0.9, evidence=seen)
 
 
@@ -220,7 +209,7 @@ def find_hung_import(evidence: Evidence) -> Iterator[Finding | Skip]:
     """torch that did not import within the deadline."""
     failure = evidence.machine.probe_failures.get("torch", "")
     if failure.startswith("no answer"):
-        seen = (observe("torch", failure, "probe"),)
+        seen = (live.observe("torch", failure, "probe"),)
         yield Finding(id="torch_not_answering", severity="warning", confidence=0.9, evidence=seen)
 
 
@@ -228,7 +217,7 @@ def find_dying_import(evidence: Evidence) -> Iterator[Finding | Skip]:
     """torch whose import ends the process by a signal that its own code causes."""
     failure = evidence.machine.probe_failures.get("torch", "")
     if _DIED.search(failure):
-        yield Finding(id="torch_import_crashes", confidence=0.95, evidence=(observe("torch", failure, "probe"),))
+        yield Finding(id="torch_import_crashes", confidence=0.95, evidence=(live.observe("torch", failure, "probe"),))
 
 
 FINDERS: tuple[Finder, ...] = (

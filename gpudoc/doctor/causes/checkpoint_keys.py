@@ -30,10 +30,7 @@ def _find_prefix(text: Text) -> Iterator[Finding | Skip]:
         yield Finding(
             id="state_dict_module_prefix",
             confidence=0.94 if pairs else 0.62,
-            evidence=(
-                observe("model", one, missing.line.origin),
-                observe("checkpoint", other, unexpected.line.origin),
-            ),
+            evidence=(observe("model", one, missing.line.origin), observe("checkpoint", other, unexpected.line.origin)),
         )
 
 

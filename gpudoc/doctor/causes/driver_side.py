@@ -4,19 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.live import (
-    events,
-    gpu_is_meant,
-    in_container,
-    is_jetson,
-    is_wsl,
-    nvidia_is_there,
-    nvml_gpus,
-    observe,
-    seen_of,
-    value,
-    variables,
-)
+from gpudoc.doctor.causes import live
 from gpudoc.doctor.causes.per_gpu import read, skip_of
 from gpudoc.doctor.causes.visibility import MASKS, read_mask
 from gpudoc.doctor.model import Card, Evidence, Finding, Observation, Severity, Skip
@@ -37,13 +25,13 @@ def look_at_nvml(evidence: Evidence) -> Iterator[Finding | Skip]:
     code = machine.driver.nvml_code
     failure = machine.probe_failures.get("nvml", code.reason if isinstance(code, Absent) else "")
     # a hanging question shows that there is a driver, whatever could be read of the bus
-    known = nvidia_is_there(machine) or is_wsl(machine) or code == 0 or _IN_DRIVER.search(failure)
-    if is_jetson(machine) or not known:
+    known = live.nvidia_is_there(machine) or live.is_wsl(machine) or code == 0 or _IN_DRIVER.search(failure)
+    if live.is_jetson(machine) or not known:
         return
     if failure or isinstance(code, Absent):
         yield from _not_answering(machine, failure, "NVML")
         return
-    seen = (observe("NVML", f"code {code}: {machine.driver.nvml_message}", "nvmlInit"),)
+    seen = (live.observe("NVML", f"code {code}: {machine.driver.nvml_message}", "nvmlInit"),)
     match code:
         case 0:
             yield from _look_at_handles(machine)
@@ -51,7 +39,7 @@ def look_at_nvml(evidence: Evidence) -> Iterator[Finding | Skip]:
             yield _library_missing(machine, seen)
         case 4:
             yield Finding(id=_denied(machine), confidence=0.85, evidence=seen)
-        case 999 if in_container(machine):
+        case 999 if live.in_container(machine):
             yield Finding(id="container_lost_gpu_cgroup", confidence=0.85, evidence=seen)
         case _:
             cause, confidence = cause_of_error("nvml", code, "asked") or _SICK_DRIVER
@@ -65,13 +53,17 @@ def _not_answering(machine: Machine, silence: str, what: str) -> Iterator[Findin
     A driver that starts GPUs is silent for seconds, too: it hangs where not even a signal ends the question, or where
     it has reported an error.
     """
-    seen = (observe(what, silence, "probe"),)
-    xids = [observe("kernel log", event.text, "kernel log") for event in events(machine, "xid")]
+    seen = (live.observe(what, silence, "probe"),)
+    xids = [live.observe("kernel log", event.text, "kernel log") for event in live.events(machine, "xid")]
     if silence.startswith(("no answer", "answers are still coming")) and _IN_DRIVER.search(silence):
         if STUCK in silence or xids:
             yield Finding(id="driver_not_answering", confidence=0.93, evidence=(*seen, *xids[-1:]))
         else:
-            off = [seen_of(gpu, "persistence mode is off") for gpu in nvml_gpus(machine) if gpu.persistence is False]
+            off = [
+                live.seen_of(gpu, "persistence mode is off")
+                for gpu in live.nvml_gpus(machine)
+                if gpu.persistence is False
+            ]
             yield Finding(id="driver_slow", severity="warning", confidence=0.8, evidence=(*seen, *off[:1]))
     elif silence.startswith("ended by") and _IN_DRIVER.search(silence):
         yield Finding(id="driver_in_bad_state", confidence=0.8, evidence=seen)
@@ -80,39 +72,39 @@ def _not_answering(machine: Machine, silence: str, what: str) -> Iterator[Findin
 
 
 def _denied(machine: Machine) -> str:
-    return "container_lost_gpu_cgroup" if in_container(machine) else "device_permission_denied"
+    return "container_lost_gpu_cgroup" if live.in_container(machine) else "device_permission_denied"
 
 
 def _versions(machine: Machine) -> tuple[Observation, ...]:
     return (
-        observe("kernel module", machine.driver.module_version, "/sys/module/nvidia/version"),
-        observe("driver libraries", machine.driver.library_version, "library folders"),
+        live.observe("kernel module", machine.driver.module_version, "/sys/module/nvidia/version"),
+        live.observe("driver libraries", machine.driver.library_version, "library folders"),
     )
 
 
 def _library_missing(machine: Machine, seen: tuple[Observation, ...]) -> Finding:
-    module = observe("kernel module", machine.driver.module_version, "/proc/driver/nvidia/version")
-    if in_container(machine):
+    module = live.observe("kernel module", machine.driver.module_version, "/proc/driver/nvidia/version")
+    if live.in_container(machine):
         evidence = (*seen, module, _capabilities(machine))
         return Finding(id="container_without_gpu_access", confidence=0.93, evidence=evidence)
     return Finding(id="driver_missing_or_not_loaded", confidence=0.9, evidence=(*seen, module))
 
 
 def _capabilities(machine: Machine) -> Observation:
-    asked = variables(machine).get("NVIDIA_DRIVER_CAPABILITIES", "not set")
-    return observe("NVIDIA_DRIVER_CAPABILITIES", asked, "environment")
+    asked = live.variables(machine).get("NVIDIA_DRIVER_CAPABILITIES", "not set")
+    return live.observe("NVIDIA_DRIVER_CAPABILITIES", asked, "environment")
 
 
 def _look_at_handles(machine: Machine) -> Iterator[Finding | Skip]:
     """GPUs that NVML counts and will not talk about."""
-    gpus = nvml_gpus(machine)
+    gpus = live.nvml_gpus(machine)
     known = [(gpu, gpu.nvml_code) for gpu in gpus if not isinstance(gpu.nvml_code, Absent)]
     # code 4: another user's or another job's GPU
     failed = [(gpu, code) for gpu, code in known if code not in (0, 4)]
     sick = _SICK_DRIVER if 1 < len(gpus) == len(failed) else _SICK_GPU
     for gpu, code in failed:
         cause, confidence = cause_of_error("nvml", code, "asked", of_gpu=True) or sick
-        seen = seen_of(gpu, f"code {code} from {value(gpu.nvml_question, 'NVML')}")
+        seen = live.seen_of(gpu, f"code {code} from {live.value(gpu.nvml_question, 'NVML')}")
         yield Finding(id=cause, confidence=confidence, cards=(Card.of(gpu),), evidence=(seen,))
     if not failed and isinstance(machine.gpus, Absent):
         yield from _not_answering(machine, machine.gpus.reason, "NVML")
@@ -122,12 +114,12 @@ def look_at_mask(evidence: Evidence) -> Iterator[Finding | Skip]:
     """Does an environment variable hide GPUs, on purpose or by a wrong name? `visible_devices_hides_gpu`."""
     machine = evidence.machine
     for name in MASKS:
-        mask = variables(machine).get(name)
+        mask = live.variables(machine).get(name)
         if mask is None or (name != "CUDA_VISIBLE_DEVICES" and machine.torch.accelerator != "rocm"):
             continue
-        seen = observe(name, repr(mask), "environment")
+        seen = live.observe(name, repr(mask), "environment")
         if mask.strip() in ("", "-1", "NoDevFiles"):
-            broken = gpu_is_meant(evidence) and evidence.expectation.device.startswith("cuda")
+            broken = live.gpu_is_meant(evidence) and evidence.expectation.device.startswith("cuda")
             yield Finding(
                 id="visible_devices_hides_gpu",
                 severity="broken" if broken else "info",
@@ -136,10 +128,10 @@ def look_at_mask(evidence: Evidence) -> Iterator[Finding | Skip]:
                 title=f"{name} hides every GPU",
             )
             return
-        gpus = nvml_gpus(machine)
+        gpus = live.nvml_gpus(machine)
         wrong = read_mask(mask, gpus)[1] if gpus else ""
         if wrong:
-            there = observe("GPUs", f"{len(gpus)}, numbered 0 to {len(gpus) - 1}", "NVML")
+            there = live.observe("GPUs", f"{len(gpus)}, numbered 0 to {len(gpus) - 1}", "NVML")
             yield Finding(
                 id="visible_devices_hides_gpu",
                 confidence=0.97,
@@ -151,7 +143,7 @@ def look_at_mask(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 def look_at_modes(evidence: Evidence) -> Iterator[Finding | Skip]:
     """GPUs that are set so that no program can use them: MIG without instances, compute mode."""
-    gpus = nvml_gpus(evidence.machine)
+    gpus = live.nvml_gpus(evidence.machine)
     unread: dict[str, list[int]] = {}
     for cause, why_closed in (("mig_enabled_no_instance", _without_instance), ("compute_mode_exclusive", _closed)):
         answers = [(gpu, why_closed(gpu)) for gpu in gpus]
@@ -161,7 +153,7 @@ def look_at_modes(evidence: Evidence) -> Iterator[Finding | Skip]:
                 unread.setdefault(answer.reason, []).append(gpu.index)
         if closed:
             severity: Severity = "broken" if len(closed) == len(gpus) else "warning"
-            seen, cards = tuple(seen_of(gpu, why) for gpu, why in closed), tuple(Card.of(gpu) for gpu, _ in closed)
+            seen, cards = tuple(live.seen_of(gpu, why) for gpu, why in closed), tuple(Card.of(gpu) for gpu, _ in closed)
             yield Finding(id=cause, severity=severity, confidence=0.95, cards=cards, evidence=seen)
     if unread:
         yield skip_of(unread)
@@ -200,7 +192,13 @@ def look_at_cuda(evidence: Evidence) -> Iterator[Finding | Skip]:
     machine = evidence.machine
     code = machine.driver.cu_init_code
     silent = isinstance(code, Absent) and _IN_DRIVER.search(code.reason)
-    if not (nvidia_is_there(machine) or nvml_gpus(machine) or is_wsl(machine) or is_jetson(machine) or silent):
+    if not (
+        live.nvidia_is_there(machine)
+        or live.nvml_gpus(machine)
+        or live.is_wsl(machine)
+        or live.is_jetson(machine)
+        or silent
+    ):
         return
     if isinstance(code, Absent):
         if code.reason.startswith("libcuda cannot be loaded"):
@@ -209,10 +207,10 @@ def look_at_cuda(evidence: Evidence) -> Iterator[Finding | Skip]:
             yield from _not_answering(machine, code.reason, "cuInit")
         return
     seen = (
-        observe("cuInit", f"code {code}: {machine.driver.cu_init_name}", "libcuda"),
-        observe("libcuda", machine.driver.libcuda_path, "/proc/self/maps"),
+        live.observe("cuInit", f"code {code}: {machine.driver.cu_init_name}", "libcuda"),
+        live.observe("libcuda", machine.driver.libcuda_path, "/proc/self/maps"),
     )
-    if is_wsl(machine) and "/wsl/" not in value(machine.driver.libcuda_path, "/wsl/"):
+    if live.is_wsl(machine) and "/wsl/" not in live.value(machine.driver.libcuda_path, "/wsl/"):
         severity = "broken" if code else "warning"
         yield Finding(id="wsl_wrong_driver_inside", severity=severity, confidence=0.95, evidence=seen)  # type: ignore[arg-type]
     elif code != 0:
@@ -220,21 +218,21 @@ def look_at_cuda(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 def _no_libcuda(machine: Machine, reason: Absent) -> Finding:
-    seen = observe("libcuda", reason, "dlopen")
-    if is_wsl(machine) or not in_container(machine):
+    seen = live.observe("libcuda", reason, "dlopen")
+    if live.is_wsl(machine) or not live.in_container(machine):
         return Finding(id="driver_missing_or_not_loaded", confidence=0.85, evidence=(seen,))
-    evidence, there = (seen, _capabilities(machine)), nvml_gpus(machine)
+    evidence, there = (seen, _capabilities(machine)), live.nvml_gpus(machine)
     if not there:
         return Finding(id="container_without_gpu_access", confidence=0.9, evidence=evidence)
-    listed = observe("GPUs", f"{len(there)} listed by NVML", "NVML")
+    listed = live.observe("GPUs", f"{len(there)} listed by NVML", "NVML")
     return Finding(id="container_without_libcuda", confidence=0.93, evidence=(*evidence, listed))
 
 
 def _from_code(machine: Machine, code: int, seen: tuple[Observation, ...]) -> Finding:
     if code == 999:
         return _unknown_error(machine, seen)
-    if code in (100, 101) and variables(machine).get("CUDA_VISIBLE_DEVICES"):
-        mask = observe("CUDA_VISIBLE_DEVICES", variables(machine)["CUDA_VISIBLE_DEVICES"], "environment")
+    if code in (100, 101) and live.variables(machine).get("CUDA_VISIBLE_DEVICES"):
+        mask = live.observe("CUDA_VISIBLE_DEVICES", live.variables(machine)["CUDA_VISIBLE_DEVICES"], "environment")
         return Finding(id="visible_devices_hides_gpu", confidence=0.8, evidence=(mask, *seen))
     cause, confidence = cause_of_error("cuda", code, "asked") or ("cuda_init_failed", 0.6)
     return Finding(id=cause, confidence=confidence, evidence=(*seen, *_details(machine, cause)))
@@ -242,9 +240,9 @@ def _from_code(machine: Machine, code: int, seen: tuple[Observation, ...]) -> Fi
 
 def _unknown_error(machine: Machine, seen: tuple[Observation, ...]) -> Finding:
     """999 comes from nvidia_uvm, after a suspend or otherwise; in a container from a device that it may not open."""
-    resumes = list(events(machine, "resume"))
-    slept = [observe("kernel log", event.text, "kernel log") for event in resumes[-1:]]
-    if in_container(machine) and not slept:
+    resumes = list(live.events(machine, "resume"))
+    slept = [live.observe("kernel log", event.text, "kernel log") for event in resumes[-1:]]
+    if live.in_container(machine) and not slept:
         return Finding(id="container_lost_gpu_cgroup", confidence=0.6, evidence=seen)
     confidence = 0.95 if slept else 0.65
     return Finding(id="uvm_broken_after_suspend", confidence=confidence, evidence=(*seen, *slept))
@@ -254,6 +252,6 @@ def _details(machine: Machine, cause: str) -> tuple[Observation, ...]:
     if cause == "libcuda_mismatch_803":
         return _versions(machine)[:1]
     if cause == "fabric_manager_not_running":
-        states = {value(gpu.fabric_state, "") for gpu in nvml_gpus(machine)} - {""}
-        return (observe("fabric", ", ".join(sorted(states)) or "no state", "NVML"),)
+        states = {live.value(gpu.fabric_state, "") for gpu in live.nvml_gpus(machine)} - {""}
+        return (live.observe("fabric", ", ".join(sorted(states)) or "no state", "NVML"),)
     return ()

@@ -123,18 +123,12 @@ CHECKS: tuple[GpuCheck, ...] = (
         ),
     ),
     GpuCheck(cause="gpu_past_memory_errors", signs=(Sign(_judge_past_errors),)),
-    GpuCheck(
-        cause="gpu_hardware_fault",
-        signs=(flag("rows_remap_failed", _NO_SPARE), flag("repair_pending", _REPAIR)),
-    ),
+    GpuCheck(cause="gpu_hardware_fault", signs=(flag("rows_remap_failed", _NO_SPARE), flag("repair_pending", _REPAIR))),
     GpuCheck(cause="gpu_needs_reset", signs=(Sign(_judge_recovery),)),
     GpuCheck(
         cause="thermal_throttle",
         signs=(
-            Sign(
-                _judge_heat,
-                shown=("temperature_c", "temperature_slowdown_c", "sm_clock_mhz", "sm_clock_max_mhz"),
-            ),
+            Sign(_judge_heat, shown=("temperature_c", "temperature_slowdown_c", "sm_clock_mhz", "sm_clock_max_mhz")),
             Sign(_judge_temperature),
             Sign(_judge_margin),
             Sign(_judge_hot_time),
@@ -142,15 +136,8 @@ CHECKS: tuple[GpuCheck, ...] = (
     ),
     GpuCheck(cause="power_brake", signs=(Sign(_judge_brake),)),
     GpuCheck(cause="power_limit_lowered", signs=(Sign(_judge_power_limit),)),
-    GpuCheck(
-        cause="vgpu_unlicensed",
-        signs=(Sign(_judge_licence),),
-        only=_is_virtual,
-    ),
-    GpuCheck(
-        cause="gpu_mode_change_pending",
-        signs=(Sign(_judge_mig), Sign(_judge_ecc)),
-    ),
+    GpuCheck(cause="vgpu_unlicensed", signs=(Sign(_judge_licence),), only=_is_virtual),
+    GpuCheck(cause="gpu_mode_change_pending", signs=(Sign(_judge_mig), Sign(_judge_ecc))),
 )
 
 FINDERS: tuple[Finder, ...] = (*(check.text_finder() for check in CHECKS), *(check.finder() for check in CHECKS))

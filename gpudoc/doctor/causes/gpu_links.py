@@ -108,19 +108,12 @@ def find_nvlinks(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 CHECKS: tuple[GpuCheck, ...] = (
-    GpuCheck(
-        cause="pcie_link_degraded",
-        signs=(Sign(_judge_width), Sign(_judge_speed)),
-    ),
+    GpuCheck(cause="pcie_link_degraded", signs=(Sign(_judge_width), Sign(_judge_speed))),
     GpuCheck(cause="pcie_link_replays", signs=(Sign(_judge_replays),)),
     GpuCheck(cause="nvlink_error", signs=(Sign(_judge_nvlink_errors),)),
     GpuCheck(
         cause="nvlink_fabric_unhealthy",
-        signs=(
-            Sign(_judge_fabric_state),
-            Sign(_judge_fabric_status),
-            Sign(_judge_fabric_health),
-        ),
+        signs=(Sign(_judge_fabric_state), Sign(_judge_fabric_status), Sign(_judge_fabric_health)),
     ),
 )
 

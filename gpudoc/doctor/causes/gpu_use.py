@@ -47,11 +47,7 @@ def _judge_accounts(memory_used_bytes: int, memory_accounted_bytes: int) -> Seen
 
 
 CHECKS: tuple[GpuCheck, ...] = (
-    GpuCheck(
-        cause="gpu_memory_orphaned",
-        signs=(Sign(_judge_gone), Sign(_judge_accounts)),
-        unasked=_hidden,
-    ),
+    GpuCheck(cause="gpu_memory_orphaned", signs=(Sign(_judge_gone), Sign(_judge_accounts)), unasked=_hidden),
 )
 
 FINDERS: tuple[Finder, ...] = tuple(check.finder() for check in CHECKS)

@@ -152,13 +152,9 @@ def find_numpy_abi(evidence: Evidence) -> Iterator[Finding | Skip]:
     torch, numpy = _first(evidence.machine, "torch"), _first(evidence.machine, "numpy")
     if torch is None or numpy is None:
         return
-    if _older_than_numpy(torch.version, numpy.version):
+    if parse_version(numpy.version)[0] >= 2 and parse_version(torch.version)[:2] < (2, 3):
         seen = (observe("numpy", numpy.version, "site-packages"), observe("torch", torch.version, "site-packages"))
         yield Finding(id="numpy2_abi", severity="warning", confidence=0.9, evidence=seen)
-
-
-def _older_than_numpy(torch: str, numpy: str) -> bool:
-    return parse_version(numpy)[0] >= 2 and parse_version(torch)[:2] < (2, 3)
 
 
 def find_foreign_libraries(evidence: Evidence) -> Iterator[Finding | Skip]:

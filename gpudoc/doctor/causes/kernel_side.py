@@ -6,25 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from gpudoc.doctor.cards import cards_at
-from gpudoc.doctor.causes import kernel_events
-from gpudoc.doctor.causes.live import (
-    compute_gpus_amd,
-    events,
-    gpu_is_meant,
-    gpu_nodes,
-    gpu_was_asked,
-    in_container,
-    is_jetson,
-    is_wsl,
-    nodes,
-    nvidia_is_there,
-    nvml_gpus,
-    observe,
-    pci_gpus,
-    seen_of,
-    value,
-    variables,
-)
+from gpudoc.doctor.causes import kernel_events, live
 from gpudoc.doctor.model import Card, Evidence, Finding, Observation, Severity, Skip
 from gpudoc.facts.model import Absent, DeviceNode, Machine, PciDevice
 from gpudoc.facts.topology import NVIDIA
@@ -36,7 +18,7 @@ _NOTHING_ASKED = ("", "void", "none")
 def look_at_bus(evidence: Evidence) -> Iterator[Finding | Skip]:
     """Is there a GPU at all? `no_gpu_on_machine`, for WSL `wsl_windows_or_kernel_too_old`."""
     machine = evidence.machine
-    if is_wsl(machine):
+    if live.is_wsl(machine):
         yield from _look_at_wsl(evidence)
         return
     if _gpu_is_there(machine):
@@ -44,34 +26,39 @@ def look_at_bus(evidence: Evidence) -> Iterator[Finding | Skip]:
     if isinstance(machine.pci, Absent) and not machine.pci.reason.startswith("no such file"):
         yield Skip(f"pci: {machine.pci.reason}")
         return
-    asked = variables(machine).get("NVIDIA_VISIBLE_DEVICES", "")
-    strongly = gpu_was_asked(evidence)
+    asked = live.variables(machine).get("NVIDIA_VISIBLE_DEVICES", "")
+    strongly = live.gpu_was_asked(evidence)
     weakly = asked not in _NOTHING_ASKED
-    seen = [observe("pci", "no GPU of NVIDIA and no accelerator of AMD", "/sys/bus/pci/devices")]
+    seen = [live.observe("pci", "no GPU of NVIDIA and no accelerator of AMD", "/sys/bus/pci/devices")]
     if strongly:
-        seen.append(observe("asked for", _what_asked(evidence), "options and environment"))
+        seen.append(live.observe("asked for", _what_asked(evidence), "options and environment"))
     elif weakly:
-        seen.append(observe("NVIDIA_VISIBLE_DEVICES", asked, "environment"))
+        seen.append(live.observe("NVIDIA_VISIBLE_DEVICES", asked, "environment"))
     severity: Severity = "broken" if strongly else "warning" if weakly else "info"
     yield Finding(id="no_gpu_on_machine", severity=severity, confidence=0.95, evidence=tuple(seen))
 
 
 def _gpu_is_there(machine: Machine) -> bool:
-    known = bool(pci_gpus(machine, NVIDIA) or compute_gpus_amd(machine) or nvml_gpus(machine) or gpu_nodes(machine))
-    seen_by_torch = value(machine.torch.device_count, 0) > 0 or value(machine.torch.mps_available, False)
-    return known or seen_by_torch or is_jetson(machine) or value(machine.host.system, "") == "Darwin"
+    known = bool(
+        live.pci_gpus(machine, NVIDIA)
+        or live.compute_gpus_amd(machine)
+        or live.nvml_gpus(machine)
+        or live.gpu_nodes(machine)
+    )
+    seen_by_torch = live.value(machine.torch.device_count, 0) > 0 or live.value(machine.torch.mps_available, False)
+    return known or seen_by_torch or live.is_jetson(machine) or live.value(machine.host.system, "") == "Darwin"
 
 
 def _look_at_wsl(evidence: Evidence) -> Iterator[Finding | Skip]:
     machine = evidence.machine
     if isinstance(machine.nodes, Absent):
         yield Skip(f"nodes: {machine.nodes.reason}")
-    elif "/dev/dxg" not in nodes(machine) and not nvml_gpus(machine):
+    elif "/dev/dxg" not in live.nodes(machine) and not live.nvml_gpus(machine):
         seen = (
-            observe("/dev/dxg", "missing", "/dev"),
-            observe("kernel", machine.host.kernel, "/proc/sys/kernel/osrelease"),
+            live.observe("/dev/dxg", "missing", "/dev"),
+            live.observe("kernel", machine.host.kernel, "/proc/sys/kernel/osrelease"),
         )
-        severity: Severity = "broken" if gpu_is_meant(evidence) else "info"
+        severity: Severity = "broken" if live.gpu_is_meant(evidence) else "info"
         yield Finding(id="wsl_windows_or_kernel_too_old", severity=severity, confidence=0.9, evidence=seen)
 
 
@@ -87,10 +74,10 @@ def _what_asked(evidence: Evidence) -> str:
 def look_at_answer(evidence: Evidence) -> Iterator[Finding | Skip]:
     """Does every GPU still answer on the bus? `gpu_fallen_off_bus`."""
     machine = evidence.machine
-    silent = [device for device in pci_gpus(machine, NVIDIA) if device.answers is False]
-    lost = [gpu for gpu in nvml_gpus(machine) if gpu.lost is True]
-    seen = [observe("config space", f"{d.address} reads all ones", "/sys/bus/pci/devices") for d in silent]
-    seen += [seen_of(gpu, f"is lost (code 15 from {value(gpu.nvml_question, 'NVML')})") for gpu in lost]
+    silent = [device for device in live.pci_gpus(machine, NVIDIA) if device.answers is False]
+    lost = [gpu for gpu in live.nvml_gpus(machine) if gpu.lost is True]
+    seen = [live.observe("config space", f"{d.address} reads all ones", "/sys/bus/pci/devices") for d in silent]
+    seen += [live.seen_of(gpu, f"is lost (code 15 from {live.value(gpu.nvml_question, 'NVML')})") for gpu in lost]
     if seen:
         cards = (*cards_at((device.address for device in silent), machine), *map(Card.of, lost))
         yield Finding(id="gpu_fallen_off_bus", confidence=0.98, evidence=tuple(seen), cards=cards)
@@ -103,18 +90,18 @@ def look_at_answer(evidence: Evidence) -> Iterator[Finding | Skip]:
 def look_at_kernel_driver(evidence: Evidence) -> Iterator[Finding | Skip]:
     """Which kernel driver holds the GPU? nouveau, vfio-pci, none, or one that refuses it."""
     machine = evidence.machine
-    devices = pci_gpus(machine, NVIDIA)
-    if not devices or is_wsl(machine) or is_jetson(machine) or machine.driver.nvml_code == 0:
+    devices = live.pci_gpus(machine, NVIDIA)
+    if not devices or live.is_wsl(machine) or live.is_jetson(machine) or machine.driver.nvml_code == 0:
         return
-    holders = {device.address: value(device.driver, "") for device in devices}
+    holders = {device.address: live.value(device.driver, "") for device in devices}
     if "nvidia" in holders.values():
         return
-    seen = tuple(observe("kernel driver", f"{address}: {name or 'none'}", "/sys/bus/pci/devices")
+    seen = tuple(live.observe("kernel driver", f"{address}: {name or 'none'}", "/sys/bus/pci/devices")
                  for address, name in holders.items())[:3]  # fmt: skip
     if "nouveau" in holders.values():
         yield Finding(id="nouveau_loaded", confidence=0.97, evidence=seen)
     elif "vfio-pci" in holders.values():
-        severity: Severity = "broken" if gpu_is_meant(evidence) else "info"
+        severity: Severity = "broken" if live.gpu_is_meant(evidence) else "info"
         yield Finding(id="gpu_bound_to_vfio", severity=severity, confidence=0.95, evidence=seen)
     elif isinstance(machine.driver.modules, Absent):
         yield Skip(f"driver.modules: {machine.driver.modules.reason}")
@@ -129,8 +116,8 @@ def _refused(machine: Machine, seen: tuple[Observation, ...]) -> Finding:
     told = _not_started(machine)
     if told is not None:
         return replace(told, evidence=(*told.evidence, *seen))
-    said = [observe("kernel log", e.text, "kernel log") for e in events(machine, "nvrm")][:2]
-    loaded = observe("kernel module", "nvidia is loaded", "/proc/modules")
+    said = [live.observe("kernel log", e.text, "kernel log") for e in live.events(machine, "nvrm")][:2]
+    loaded = live.observe("kernel module", "nvidia is loaded", "/proc/modules")
     confidence = 0.9 if said else 0.7
     return Finding(id="driver_does_not_support_gpu", confidence=confidence, evidence=(loaded, *seen, *said))
 
@@ -143,14 +130,16 @@ def _not_started(machine: Machine) -> Finding | None:
 
 
 def _not_loaded(machine: Machine, devices: tuple[PciDevice, ...], seen: tuple[Observation, ...]) -> Finding:
-    rejected = [observe("kernel log", event.text, "kernel log") for event in events(machine, "module_rejected")][:1]
+    rejected = [
+        live.observe("kernel log", event.text, "kernel log") for event in live.events(machine, "module_rejected")
+    ][:1]
     library = machine.driver.library_version
     if machine.host.secure_boot is True and (rejected or not isinstance(library, Absent)):
-        secure = observe("Secure Boot", "on", "/sys/firmware/efi/efivars")
+        secure = live.observe("Secure Boot", "on", "/sys/firmware/efi/efivars")
         confidence = 0.97 if rejected else 0.7
         return Finding(id="secure_boot_blocks_module", confidence=confidence, evidence=(secure, *rejected, *seen))
-    loaded = observe("kernel module", "nvidia is not loaded", "/proc/modules")
-    package = observe("driver libraries", library, "library folders")
+    loaded = live.observe("kernel module", "nvidia is not loaded", "/proc/modules")
+    package = live.observe("driver libraries", library, "library folders")
     return Finding(
         id="driver_missing_or_not_loaded", confidence=0.95, evidence=(loaded, package, *seen[: len(devices)])
     )
@@ -159,13 +148,13 @@ def _not_loaded(machine: Machine, devices: tuple[PciDevice, ...], seen: tuple[Ob
 def look_at_nodes(evidence: Evidence) -> Iterator[Finding | Skip]:
     """Are the device files there, and may this user open them?"""
     machine = evidence.machine
-    if is_wsl(machine) or is_jetson(machine) or not nvidia_is_there(machine):
+    if live.is_wsl(machine) or live.is_jetson(machine) or not live.nvidia_is_there(machine):
         return
     if isinstance(machine.nodes, Absent):
         yield Skip(f"nodes: {machine.nodes.reason}")
         return
-    present = gpu_nodes(machine)
-    control = nodes(machine).get("/dev/nvidiactl")
+    present = live.gpu_nodes(machine)
+    control = live.nodes(machine).get("/dev/nvidiactl")
     if not present or control is None or not control.exists:
         yield from _no_nodes(evidence, present)
         return
@@ -178,27 +167,27 @@ def look_at_nodes(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 def _no_nodes(evidence: Evidence, present: tuple[DeviceNode, ...]) -> Iterator[Finding]:
     machine = evidence.machine
-    if machine.driver.nvml_code == 0 and nvml_gpus(machine):
+    if machine.driver.nvml_code == 0 and live.nvml_gpus(machine):
         return
     missing = "/dev/nvidiactl" if present else "/dev/nvidia0"
-    seen = [observe(missing, "missing", "/dev")]
-    if in_container(machine):
-        asked = variables(machine).get("NVIDIA_VISIBLE_DEVICES", "not set")
+    seen = [live.observe(missing, "missing", "/dev")]
+    if live.in_container(machine):
+        asked = live.variables(machine).get("NVIDIA_VISIBLE_DEVICES", "not set")
         seen += [
-            observe("container", machine.container.kind, "container markers"),
-            observe("NVIDIA_VISIBLE_DEVICES", asked, "environment"),
+            live.observe("container", machine.container.kind, "container markers"),
+            live.observe("NVIDIA_VISIBLE_DEVICES", asked, "environment"),
         ]
-        severity: Severity = "broken" if gpu_is_meant(evidence) else "info"
+        severity: Severity = "broken" if live.gpu_is_meant(evidence) else "info"
         yield Finding(id="container_without_gpu_access", severity=severity, confidence=0.95, evidence=tuple(seen))
     else:
-        seen.append(observe("kernel module", machine.driver.modules, "/proc/modules"))
+        seen.append(live.observe("kernel module", machine.driver.modules, "/proc/modules"))
         yield Finding(id="device_nodes_missing", confidence=0.93, evidence=tuple(seen))
 
 
 def _refused_nodes(machine: Machine, refused: tuple[DeviceNode, ...]) -> Finding:
-    seen = tuple(observe(node.path, f"cannot be opened ({node.error})", "open()") for node in refused[:3])
+    seen = tuple(live.observe(node.path, f"cannot be opened ({node.error})", "open()") for node in refused[:3])
     errors = {node.error.split(":", 1)[0] for node in refused}
-    if "EPERM" in errors and in_container(machine):
+    if "EPERM" in errors and live.in_container(machine):
         return Finding(id="container_lost_gpu_cgroup", confidence=0.95, evidence=seen)
     if errors & {"EPERM", "EACCES"}:
         return Finding(id="device_permission_denied", confidence=0.95, evidence=seen)
@@ -209,14 +198,14 @@ def _refused_nodes(machine: Machine, refused: tuple[DeviceNode, ...]) -> Finding
 
 
 def _look_at_uvm(machine: Machine) -> Iterator[Finding]:
-    node = nodes(machine).get("/dev/nvidia-uvm")
-    modules = value(machine.driver.modules, ())
+    node = live.nodes(machine).get("/dev/nvidia-uvm")
+    modules = live.value(machine.driver.modules, ())
     if node is None or (node.exists and node.opens is not False):
         return
     if machine.driver.cu_init_code == 0:
         return
-    seen = [observe("/dev/nvidia-uvm", node.error or "missing", "/dev")]
-    seen.append(observe("kernel module", "nvidia_uvm is " + ("" if "nvidia_uvm" in modules else "not ") + "loaded",
+    seen = [live.observe("/dev/nvidia-uvm", node.error or "missing", "/dev")]
+    seen.append(live.observe("kernel module", "nvidia_uvm is " + ("" if "nvidia_uvm" in modules else "not ") + "loaded",
                         "/proc/modules"))  # fmt: skip
     if node.exists and node.error.split(":", 1)[0] in ("EACCES", "EPERM"):
         yield Finding(id="device_permission_denied", confidence=0.9, evidence=tuple(seen))
@@ -227,21 +216,21 @@ def _look_at_uvm(machine: Machine) -> Iterator[Finding]:
 def look_at_amd(evidence: Evidence) -> Iterator[Finding | Skip]:
     """The short chain of AMD: the amdgpu module, /dev/kfd, and who may open it."""
     machine = evidence.machine
-    devices = compute_gpus_amd(machine)
-    if not devices or pci_gpus(machine, NVIDIA):
+    devices = live.compute_gpus_amd(machine)
+    if not devices or live.pci_gpus(machine, NVIDIA):
         return
-    holders = [value(device.driver, "none") for device in devices]
+    holders = [live.value(device.driver, "none") for device in devices]
     if "amdgpu" not in holders:
-        seen = (observe("kernel driver", ", ".join(dict.fromkeys(holders)), "/sys/bus/pci/devices"),)
+        seen = (live.observe("kernel driver", ", ".join(dict.fromkeys(holders)), "/sys/bus/pci/devices"),)
         yield Finding(id="driver_missing_or_not_loaded", confidence=0.9, evidence=seen)
         return
-    kfd = nodes(machine).get("/dev/kfd")
+    kfd = live.nodes(machine).get("/dev/kfd")
     if isinstance(machine.nodes, Absent):
         yield Skip(f"nodes: {machine.nodes.reason}")
     elif kfd is None:
-        missing = "container_without_gpu_access" if in_container(machine) else "device_nodes_missing"
-        yield Finding(id=missing, confidence=0.9, evidence=(observe("/dev/kfd", "missing", "/dev"),))
+        missing = "container_without_gpu_access" if live.in_container(machine) else "device_nodes_missing"
+        yield Finding(id=missing, confidence=0.9, evidence=(live.observe("/dev/kfd", "missing", "/dev"),))
     elif kfd.opens is False:
         yield Finding(
-            id="device_permission_denied", confidence=0.95, evidence=(observe("/dev/kfd", kfd.error, "open()"),)
+            id="device_permission_denied", confidence=0.95, evidence=(live.observe("/dev/kfd", kfd.error, "open()"),)
         )

@@ -48,7 +48,7 @@ def _find_nan(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         yield _finding(
             "loss_nan_sudden", 0.8, seen, f"The loss becomes {losses[ill].value} from one log line to the next"
         )
-    elif not before and _begins(losses):
+    elif not before and (first := losses[0].step) is not None and first <= _FIRST_STEPS:
         yield _finding("loss_nan_from_start", 0.8, seen)
     else:
         yield _finding("loss_nan", 0.75, seen)
@@ -69,10 +69,7 @@ def _exploded(losses: Sequence[LoggedLoss]) -> Iterator[Finding]:
     is_large = tail[-1] > _ENORMOUS or (tail[-1] > _HUGE and growth > _HUGE / _LARGE)
     if is_large or (rises and tail[-1] > _LARGE and growth > _EXPLODED):
         yield Finding(
-            id="loss_diverged",
-            confidence=0.8,
-            evidence=(_shown(losses, len(losses) - 1),),
-            title=_growth(values, None),
+            id="loss_diverged", confidence=0.8, evidence=(_shown(losses, len(losses) - 1),), title=_growth(values, None)
         )
 
 
@@ -83,11 +80,6 @@ def _grew(before: Sequence[float]) -> bool:
     usual = statistics.median(abs(value) for value in before)
     lowest = min(abs(value) for value in before)
     return before[-1] >= _GREW * lowest and before[-1] >= min(_GREW * usual, _EXPLODED * lowest)
-
-
-def _begins(losses: Sequence[LoggedLoss]) -> bool:
-    first = losses[0].step
-    return first is not None and first <= _FIRST_STEPS
 
 
 def _growth(values: Sequence[float], end: float | None) -> str:

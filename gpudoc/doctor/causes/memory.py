@@ -66,11 +66,7 @@ _PROGRESS = (
     Pattern(r"(?:\b|\|\s?)(\d{1,7})/(\d{1,7})\s*\[(?:\d+:)?\d+:\d+<"),
     Pattern(r"(?i)\b(\d{1,7})\s?/\s?(\d{2,7})\b[^\n]{0,60}\b(?:loss|acc|ppl|lr)\b"),
 )
-SPILLS = words(
-    r"shared gpu memory",
-    r"sysmem fallback",
-    r"(?:now|but) (?:it )?(?:runs|works|continues) .{0,30}slow\w*",
-)
+SPILLS = words(r"shared gpu memory", r"sysmem fallback", r"(?:now|but) (?:it )?(?:runs|works|continues) .{0,30}slow\w*")
 
 
 def _find_oom(text: Text) -> Iterator[Finding | Skip]:

@@ -70,7 +70,4 @@ def _find_sizes(text: Text) -> Iterator[Finding | Skip]:
         )
 
 
-FINDERS = (
-    by_text("embedding_index_out_of_range", _find_sizes),
-    by_text("fp16_overflow_nan", _find_overflow),
-)
+FINDERS = (by_text("embedding_index_out_of_range", _find_sizes), by_text("fp16_overflow_nan", _find_overflow))

@@ -77,11 +77,7 @@ def judge_checkpoint(watch: Watch, lead: RankShares) -> Finding | None:
         lost=share,
         sure=0.75,
         title=f"{percent(share)} of the time goes into writing checkpoints ({spans} seen in {watch.seconds:.0f} s)",
-        evidence=(
-            *spent(watch, lead, "checkpoint", "saved_at", Phase.CHECKPOINT),
-            *rate,
-            estimated(without(share)),
-        ),
+        evidence=(*spent(watch, lead, "checkpoint", "saved_at", Phase.CHECKPOINT), *rate, estimated(without(share))),
         fix=(
             Remedy(say=f"Save {max(2, round(share / 0.02))} times less often: then it costs about 2 % of the time."),
             Remedy(say="Save in the background instead: copy the state to host memory, and write it in a thread."),

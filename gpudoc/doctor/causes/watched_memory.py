@@ -199,7 +199,4 @@ def _until_full(room: float | None, rate: float, shared: float) -> str:
     return f"{format_seconds(room / rate)} until memory is full"
 
 
-FINDERS = (
-    watched("host_memory_leak", judge_growth),
-    watched("worker_copy_on_write_growth", judge_copied_pages),
-)
+FINDERS = (watched("host_memory_leak", judge_growth), watched("worker_copy_on_write_growth", judge_copied_pages))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpudoc.doctor.live.device import summarise_devices
+from gpudoc.doctor.live.device import DeviceUse, summarise_devices
 from gpudoc.doctor.live.phases import Phase
 from gpudoc.doctor.live.shares import RankShares, WorkerShares, summarise
 from gpudoc.facts.model import Absent
@@ -29,20 +29,7 @@ def dump(watch: Watch) -> dict[str, object]:
         "workers": [_worker(worker) for worker in job.workers],
         "num_workers": job.num_workers,
         "cpus": {"usable": job.cpus, "used": round(job.cpu_used, 2), "wanted": round(job.cpu_demand, 2)},
-        "gpus": []
-        if isinstance(devices, Absent)
-        else [
-            {
-                "index": d.index,
-                "name": d.name,
-                "busy": round(d.busy, 3),
-                "power_share": d.power_share,
-                "sm_active": d.sm_active,
-                "tensor_active": d.tensor_active,
-                "dram_active": d.dram_active,
-            }
-            for d in devices
-        ],
+        "gpus": [] if isinstance(devices, Absent) else [_device(device) for device in devices],
         "absent": absent,
     }
 
@@ -55,6 +42,11 @@ def _rank(rank: RankShares) -> dict[str, object]:
         "phases": {phase.value: round(share, 3) for phase, share in phases},
         "cpu": round(rank.cpu, 3),
     }
+
+
+def _device(device: DeviceUse) -> dict[str, object]:
+    shares = {name: getattr(device, name) for name in ("power_share", "sm_active", "tensor_active", "dram_active")}
+    return {"index": device.index, "name": device.name, "busy": round(device.busy, 3)} | shares
 
 
 def _worker(worker: WorkerShares) -> dict[str, object]:
