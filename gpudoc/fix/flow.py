@@ -219,3 +219,22 @@ def handed_to(source: Source, node: Node) -> str:
             return called(above) or "a function"
         below_it = above
     return ""
+
+
+_OFF = frozenset({"no_grad", "inference_mode", "set_grad_enabled", "enable_grad"})
+
+
+def is_without_grad(source: Source, statement: Node) -> bool:
+    """Whether a statement runs where somebody has already decided about gradients."""
+    for above in source.ancestors(statement):
+        if isinstance(above, cst.With) and any(_decides(item.item) for item in above.items):
+            return True
+        if isinstance(above, cst.FunctionDef):
+            if any(_decides(one.decorator) for one in above.decorators):
+                return True
+            return any(called(call) == "set_grad_enabled" for call in calls(above))
+    return False
+
+
+def _decides(node: Node) -> bool:
+    return any(isinstance(one, cst.Name) and one.value in _OFF for one in below(node))

@@ -56,6 +56,9 @@ class Evidence:
     threads: int | None = None
     """How many threads torch computed with, where the process left cores idle that it may use; else None."""
 
+    float64_share: float | None = None
+    """The share of a step in kernels of double precision, 0 to 1; None where it was not measured."""
+
     def lines_in(self, file: Path, *, least: float = 0.05) -> tuple[HotLine, ...]:
         """The hot lines of `file` that take at least `least` of a step, the largest first."""
         return tuple(line for line in self.hot if line.file == file and line.share >= least)

@@ -240,6 +240,12 @@ def local_class(source: Source, name: str) -> cst.ClassDef | None:
     return found[0] if len(found) == 1 else None
 
 
+def class_of_call(source: Source, call: cst.Call) -> cst.ClassDef | None:
+    """The class of this file that a call makes an instance of."""
+    name = call.func.value if isinstance(call.func, cst.Name) else ""
+    return local_class(source, name) if name and name not in imported_names(source) else None
+
+
 def local_functions(source: Source, name: str) -> list[Function]:
     """The functions and methods of this file with this name."""
     return [one for one in source.nodes if isinstance(one, cst.FunctionDef) and one.name.value == name]

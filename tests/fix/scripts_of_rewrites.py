@@ -55,6 +55,8 @@ def evidence_of(path: Path, text: str, head: str) -> Evidence:
             fields["anomaly_detection"] = True
         elif kind in ("cuda", "fragmented"):
             fields[kind] = True
+        elif kind == "float64":
+            fields["float64_share"] = float(number)
         elif kind == "starting":
             fields["worker_start_share"] = float(number)
         else:

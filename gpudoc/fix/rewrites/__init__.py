@@ -8,6 +8,9 @@ from gpudoc.fix.rewrites.constants import CONSTANT_PER_STEP
 from gpudoc.fix.rewrites.evaluation import EVALUATION_NO_GRAD
 from gpudoc.fix.rewrites.graph import DETACH_SUM, RETAIN_GRAPH
 from gpudoc.fix.rewrites.loader import ITERABLE_WORKER, LOADER_WORKERS, PERSISTENT_WORKERS, PIN_MEMORY
+from gpudoc.fix.rewrites.memory import ACTIVATION_CHECKPOINTING, BATCH_IN_CHUNKS, KEPT_OUTPUTS
+from gpudoc.fix.rewrites.precision import FLOAT64_BY_ACCIDENT
+from gpudoc.fix.rewrites.repeated import DOUBLE_FORWARD
 from gpudoc.fix.rewrites.samples import FILE_PER_SAMPLE, OBJECT_PER_SAMPLE
 from gpudoc.fix.rewrites.seldom import CHECKPOINT_EACH_STEP, ITEM_EACH_STEP, LOGGING_EACH_STEP
 from gpudoc.fix.rewrites.settings import EXPANDABLE_SEGMENTS, FEW_THREADS, FUSED_OPTIMIZER
@@ -20,10 +23,12 @@ REWRITES: tuple[Rewrite, ...] = (
     EVALUATION_NO_GRAD,
     DETACH_SUM,
     RETAIN_GRAPH,
+    KEPT_OUTPUTS,
     ZERO_FILL,
     FILE_PER_SAMPLE,
     OBJECT_PER_SAMPLE,
     CONSTANT_PER_STEP,
+    DOUBLE_FORWARD,
     COLLATE_LISTS,
     LOADER_WORKERS,
     ITERABLE_WORKER,
@@ -35,6 +40,9 @@ REWRITES: tuple[Rewrite, ...] = (
     LOGGING_EACH_STEP,
     FUSED_OPTIMIZER,
     FEW_THREADS,
+    FLOAT64_BY_ACCIDENT,
+    ACTIVATION_CHECKPOINTING,
+    BATCH_IN_CHUNKS,
     EXPANDABLE_SEGMENTS,
 )
 

@@ -6,7 +6,7 @@ import re
 
 import libcst as cst
 
-from gpudoc.fix.flow import backwards, feeding_backward, is_plain, key
+from gpudoc.fix.flow import backwards, feeding_backward, is_plain, is_without_grad, key
 from gpudoc.fix.model import Claim, Evidence
 from gpudoc.fix.rewrites.base import (
     Proposal,
@@ -42,7 +42,6 @@ _EVALUATES = re.compile(
 _NEEDS_GRADIENTS = re.compile(
     r"attack|adversar|fgsm|(?:^|_)pgd|perturb|saliency|attribut|grad(?!_norm)|explain|jacobian", re.IGNORECASE
 )
-_OFF = frozenset({"no_grad", "inference_mode", "set_grad_enabled", "enable_grad"})
 # frameworks call these without gradients already
 _HOOKS = frozenset({"validation_step", "test_step", "predict_step", "evaluate_step"})
 _GRADIENT_WORDS = frozenset(
@@ -58,7 +57,7 @@ def find(source: Source, evidence: Evidence) -> list[Proposal]:
     for statement in statements(source, [*lines, *measured_lines(source, evidence)]):
         function = function_of(source, statement)
         place = function if function is not None and _is_evaluation(function) else _evaluating_loop(source, statement)
-        if place is None or place in done or _is_off(source, statement):
+        if place is None or place in done or is_without_grad(source, statement):
             continue
         done.append(place)
         site = RewriteSite(ID, Claim.EXACT, source, place)
@@ -97,21 +96,6 @@ def _evaluating_loop(source: Source, statement: Node) -> cst.For | None:
     return None
 
 
-def _is_off(source: Source, statement: Node) -> bool:
-    for above in source.ancestors(statement):
-        if isinstance(above, cst.With) and any(_names_off(item.item) for item in above.items):
-            return True
-        if isinstance(above, cst.FunctionDef):
-            if any(_names_off(one.decorator) for one in above.decorators):
-                return True
-            return any(called(call) == "set_grad_enabled" for call in calls(above))
-    return False
-
-
-def _names_off(node: Node) -> bool:
-    return any(isinstance(one, cst.Name) and one.value in _OFF for one in below(node))
-
-
 def _why_not(source: Source, place: Node) -> str:
     """Why gradients may be needed in a function or a loop; '' where nothing says so."""
     if not torch_name(source):
@@ -143,7 +127,7 @@ def _gradients_in(source: Source, place: Node, *, depth: int) -> str:
             return f"it calls `{name}` itself: gradients are needed in it"
         if name == "step" and isinstance(call.func, cst.Attribute) and "optim" in source.code(call.func.value).lower():
             return "it also trains: it calls the optimizer"
-        if _NEEDS_GRADIENTS.search(name) and name not in _OFF and "zero_grad" not in name:
+        if _NEEDS_GRADIENTS.search(name) and name not in ("no_grad", "set_grad_enabled") and "zero_grad" not in name:
             return f"`{name}` sounds as if it takes gradients"
     for one in below(place):
         if isinstance(one, cst.Attribute) and one.attr.value in ("grad", "requires_grad", "requires_grad_"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from gpudoc.fix.flow import FILLING, HARMLESS, backwards, feeding_backward, handed_to, is_plain, key
+from gpudoc.fix.flow import FILLING, HARMLESS, backwards, feeding_backward, handed_to, is_plain, is_without_grad, key
 from gpudoc.fix.model import Claim, Evidence
 from gpudoc.fix.rewrites.base import (
     Proposal,
@@ -45,7 +45,7 @@ def find_sums(source: Source, evidence: Evidence) -> list[Proposal]:
         lines = measured_lines(source, evidence)
     found: list[Proposal] = []
     for statement in statements(source, lines):
-        if not isinstance(statement, cst.SimpleStatementLine):
+        if not isinstance(statement, cst.SimpleStatementLine) or is_without_grad(source, statement):
             continue
         for part in statement.body:
             kept = _kept(part)

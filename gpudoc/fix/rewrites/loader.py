@@ -26,10 +26,10 @@ from gpudoc.fix.tree import (
     bindings,
     called,
     calls,
+    class_of_call,
     dotted,
     is_false,
     is_literal,
-    local_class,
     local_functions,
     loops_around,
     methods,
@@ -121,11 +121,11 @@ def _data_set(source: Source, call: cst.Call) -> cst.ClassDef | None:
 
 def _class_of_value(source: Source, call: cst.Call, value: cst.BaseExpression) -> cst.ClassDef | None:
     if isinstance(value, cst.Call):
-        return local_class(source, called(value))
+        return class_of_call(source, value)
     name = dotted(value)
     for scope in (scope_of(source, call), source.module):
         made = [one for one in bindings(scope, name) if isinstance(one, cst.Assign | cst.AnnAssign)]
-        classes = [local_class(source, called(one.value)) for one in made if isinstance(one.value, cst.Call)]
+        classes = [class_of_call(source, one.value) for one in made if isinstance(one.value, cst.Call)]
         if len(made) == 1 and classes and classes[0] is not None:
             return classes[0]
     return None

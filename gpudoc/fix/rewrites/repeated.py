@@ -1,0 +1,121 @@
+"""23: the same model on the same batch twice in a step, once for a number that is only looked at."""
+
+from __future__ import annotations
+
+import re
+
+import libcst as cst
+
+from gpudoc.fix.flow import backwards, feeding_backward, key
+from gpudoc.fix.model import Claim, Evidence
+from gpudoc.fix.rewrites.base import Proposal, Rewrite, RewriteSite, measured_lines, replace, statements
+from gpudoc.fix.source import Node, Source
+from gpudoc.fix.tree import (
+    bases,
+    below,
+    binding,
+    bindings,
+    called,
+    calls,
+    class_of_call,
+    dotted,
+    enclosing,
+    methods,
+    qualified,
+    words,
+)
+
+ID = "double-forward"
+_CHANGES_FORWARD = re.compile(
+    r"(?i)dropout|drop_?path|batch_?norm|instance_?norm|^rand(?!n$)|rrelu|gumbel|bernoulli|multinomial|sample$|spectral_norm"
+)
+_CHANGES_MODEL = frozenset(
+    {"step", "train", "eval", "load_state_dict", "requires_grad_", "to", "half", "apply", "update"}
+)
+
+
+def find(source: Source, evidence: Evidence) -> list[Proposal]:
+    """A call that stands above in the same block already, at a measured line."""
+    found: list[Proposal] = []
+    for statement in statements(source, measured_lines(source, evidence)):
+        if not isinstance(statement, cst.SimpleStatementLine):
+            continue
+        for call in calls(statement):
+            if len(call.args) == 1 and dotted(call.func) and dotted(call.args[0].value):
+                first = _first_time(source, statement, call)
+                if first is not None:
+                    found.append(_reused(source, statement, call, first))
+    return found
+
+
+def _first_time(source: Source, statement: Node, call: cst.Call) -> cst.Assign | None:
+    """The earlier `out = model(x)` of the same block, or of the block around a `with`."""
+    around = statement
+    block = source.parent(around)
+    while isinstance(block, cst.IndentedBlock) and isinstance(source.parent(block), cst.With):
+        around = source.parent(block) or around
+        block = source.parent(around)
+    if not isinstance(block, cst.IndentedBlock):
+        return None
+    for one in block.body:
+        if one is around:
+            break
+        part = one.body[0] if isinstance(one, cst.SimpleStatementLine) and len(one.body) == 1 else None
+        same = isinstance(part, cst.Assign) and source.code(part.value) == source.code(call)
+        if isinstance(part, cst.Assign) and same and isinstance(part.targets[0].target, cst.Name):
+            return part
+    return None
+
+
+def _reused(source: Source, statement: Node, call: cst.Call, first: cst.Assign) -> Proposal:
+    site = RewriteSite(ID, Claim.EXACT, source, call)
+    out = dotted(first.targets[0].target)
+    if reason := _differs(source, call):
+        return site.refuse(reason)
+    start, end = source.span(first)[1], source.span(call)[0]
+    scope = enclosing(source, first, cst.IndentedBlock)
+    for one in below(scope) if scope is not None else ():
+        if not isinstance(one, cst.BaseSmallStatement | cst.Call) or not start <= source.span(one)[0] < end:
+            continue
+        if isinstance(one, cst.Call) and (called(one) in _CHANGES_MODEL or called(one).endswith("_")):
+            return site.refuse(f"line {source.line(one)} may change the model or the batch between the two calls")
+        if any(name in (out, dotted(call.args[0].value), dotted(call.func)) for name, _ in binding(one)):
+            return site.refuse(f"line {source.line(one)} sets one of the names between the two calls")
+    off = any(
+        isinstance(above, cst.With) and any("no_grad" in source.code(item.item) for item in above.items)
+        for above in source.ancestors(call)
+    )
+    targets = {key(source, part) for one in below(statement) for _, part in binding(one)}
+    goes_back = bool(targets & feeding_backward(source)) or bool(backwards(statement))
+    if goes_back and not off:
+        return site.refuse("both results go into a backward, and one graph would sum the gradients in another order")
+    return site.change([replace(source, call, f"{out}.detach()")])
+
+
+def _differs(source: Source, call: cst.Call) -> str:
+    """Why a model may give something else the second time."""
+    name = dotted(call.func)
+    for word in sorted(words(source)):
+        if _CHANGES_FORWARD.search(word):
+            return f"`{word}` in this file: the second call may give something else than the first, or change the model"
+    made = [one for one in bindings(source.module, name) if isinstance(one, cst.Assign)]
+    shown = made and all(
+        isinstance(one.value, cst.Call)
+        and any(
+            class_of_call(source, inner) is not None or qualified(source, inner.func).startswith("torch.nn.")
+            for inner in calls(one.value)
+        )
+        for one in made
+    )
+    if not shown:
+        return f"`{name}` is not made in this file, and the second call may give something else than the first"
+    for owner in source.nodes:
+        if isinstance(owner, cst.ClassDef) and any(base.endswith("Module") for base in bases(source, owner)):
+            for method, function in methods(owner).items():
+                for one in below(function) if method != "__init__" else ():
+                    if any(bound.startswith("self.") for bound, _ in binding(one)):
+                        return f"line {source.line(one)} changes the model in a forward"
+    return ""
+
+
+DOUBLE_FORWARD = Rewrite(ID, 23, Claim.EXACT, find)
