@@ -21,7 +21,7 @@ import time
 
 import torch
 
-from benchmarks.gpu_check.model import Comparison, Result
+from benchmarks.gpu_check.model import Comparison, Result, error_line
 from tests.gpu.half import half_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -88,12 +88,25 @@ def bench(folder, name):
         "--out",
         str(path),
     ]
-    subprocess.run(command, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True)
+    environment = {**os.environ, "PYTHONPATH": os.environ.get("PYTHONPATH") or str(ROOT)}
+    done = subprocess.run(command, check=False, env=environment, capture_output=True, text=True)
+    if not path.exists():
+        raise MissingError(f"bench measured nothing: {error_line(done.stderr)}")
     return json.loads(path.read_text())["measurements"]
 
 
+class MissingError(Exception):
+    """What bench measured lacks a row that is to be compared."""
+
+
 def row(rows, name, **parameters):
-    kept = [r for r in rows if r["name"] == name and parameters.items() <= r["parameters"].items() and r["value"]]
+    found = [r for r in rows if r["name"] == name and parameters.items() <= r["parameters"].items()]
+    kept = [r for r in found if r["value"]]
+    if not kept:
+        why = "; ".join(dict.fromkeys(doubt["text"] for one in found for doubt in one["doubts"]))
+        raise MissingError(
+            f"bench has no figure for {name} {' '.join(map(str, parameters.values()))}: {why or 'not measured'}"
+        )
     return max(kept, key=lambda one: one["value"])
 
 
@@ -120,6 +133,16 @@ def compare(name, theirs, ours, again, most):
 def main():
     if not torch.cuda.is_available():
         sys.exit("torch sees no GPU here; gpudoc doctor says why")
+    result = Result()
+    try:
+        compare_all(result)
+    except MissingError as problem:
+        result.failures.append(str(problem))
+    print(result.to_line())
+
+
+def compare_all(result):
+    """Fills `result`; MissingError where bench refused what is to be compared."""
     with tempfile.TemporaryDirectory() as folder:
         first, second = bench(folder, "first"), bench(folder, "second")
     copies = copies_by_nvbandwidth()
@@ -134,7 +157,6 @@ def main():
             {"dtype": name, "mode": "sustained", "shape": best["parameters"]["shape"]}, 0.02,
         ),
     ]  # fmt: skip
-    result = Result()
     for title, theirs, kind, parameters, most in rows:
         ours, again = row(first, kind, **parameters), row(second, kind, **parameters)
         result.comparisons += compare(title, theirs, ours, again, most)
@@ -142,7 +164,6 @@ def main():
             result.failures.append(
                 f"{title}: bench's own spread is {spread(ours):.1%}, and at most {most:.0%} was meant"
             )
-    print(result.to_line())
 
 
 if __name__ == "__main__":

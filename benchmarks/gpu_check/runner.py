@@ -125,6 +125,11 @@ def _keep(stream: IO[bytes], lines: deque[bytes]) -> None:
         lines.extend(stream)
 
 
+def _with_root(path: str) -> str:
+    """The places of modules that were given, and this checkout behind them."""
+    return os.pathsep.join([*filter(None, path.split(os.pathsep)), str(ROOT)])
+
+
 def run(command: Sequence[str], limit_s: float, environment: Mapping[str, str] | None = None) -> Run:
     """A command in a separate session, at most so long; nothing that it started is left, whatever happens."""
     # what ran before, a program that called this has started
@@ -132,7 +137,7 @@ def run(command: Sequence[str], limit_s: float, environment: Mapping[str, str] |
     process = subprocess.Popen(
         command,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})},
+        env={**os.environ, "PYTHONPATH": _with_root(os.environ.get("PYTHONPATH", "")), **(environment or {})},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -59,6 +59,17 @@ def by_findings(ended: Ended) -> Result:
     return Result(failures=[f"doctor: {title}" for title in broken], facts={"findings": names})
 
 
+def by_verdict(ended: Ended) -> Result:
+    """What `bench --across` found broken, and why there is no verdict where there is none."""
+    verdict = json.loads(ended.output)["verdict"]
+    result = Result(failures=[one["title"] for one in verdict["findings"] if one["severity"] == "broken"])
+    if verdict["word"] == "unknown":
+        why = "; ".join(dict.fromkeys(f"{one['what']}: {one['because']}" for one in verdict["unjudged"][:3]))
+        result.failures.append(f"bench --across has no verdict{f': {why}' if why else ''}")
+    result.facts["verdict"] = verdict["word"]
+    return result
+
+
 def by_junit(report: Path, ended: Ended) -> Result:
     """Which tests failed, how many ran, and which were left out, from pytest's own report."""
     if not report.exists():
@@ -150,7 +161,7 @@ def several_gpus(place: Place, folder: Path) -> Iterator[Step]:
     without = {"NCCL_P2P_DISABLE": "1"}
     yield replace(check("ranks", 180, absent=absent, environment=without), name="ranks without peer access")
     line = (sys.executable, "-m", "gpudoc", "bench", "--across", "--quick", "--json")
-    yield Step(name="all GPUs", command=line, limit_s=300, judge=by_status, absent=absent)
+    yield Step(name="all GPUs", command=line, limit_s=300, judge=by_verdict, absent=absent)
     yield from (file_of_tests(folder, name, limit_s, absent) for name, limit_s in RANKED_TESTS)
 
 
@@ -169,6 +180,8 @@ def places(place: Place, folder: Path) -> Iterator[Step]:
         "--steps",
         "5",
         "--plain",
+        "--device",
+        "cuda",
     )
     mig = "" if place.has_mig else "no GPU here is in MIG mode"
     command = (*line, "--run-dir", str(folder / "mig"))

@@ -27,6 +27,8 @@ _KERNEL_FAULTS = (
     "misaligned address",
     "unspecified launch failure",
 )
+# torch says of every error of CUDA's how to see assertions on the device
+_ADVICE = "TORCH_USE_CUDA_DSA"
 _SAMPLE = Pattern(rf"{SAMPLE_NOTE} (-?\d+)\n?")
 _FRAME = Pattern(r'File "([^"]+)", line (\d+)')
 
@@ -86,7 +88,8 @@ def in_kernel(problem: Exception, step: int) -> Exception:
     A kernel runs at the same time as Python, so the next call that asked the device is the one that raised.
     """
     raw = problem.__cause__ or problem
-    said = next((row for row in str(raw).splitlines() for sign in _KERNEL_FAULTS if sign in row), None)
+    rows = [row for row in str(raw).splitlines() if _ADVICE not in row]
+    said = next((row for row in rows for sign in _KERNEL_FAULTS if sign in row), None)
     if said is None or not isinstance(raw, RuntimeError):
         return problem
     hint = "look for a label or token number that is out of range: it has no row in the loss or the embedding"

@@ -17,12 +17,13 @@ QUICK = ("--quick", "--minutes", "30")
 
 @pytest.fixture
 def rehearse(standin, tmp_path):
-    """(exit status, record, what was said) of gpu-check beside GPUs made with these settings."""
+    """(exit status, record, what was said) of gpu-check beside GPUs of these settings; `variables` come on top."""
 
-    def start(*arguments, **settings):
+    def start(*arguments, variables=None, **settings):
         gpus = standin(**{**RIGHT, **settings})
         path = tmp_path / "record.json"
-        done = gpus.run(sys.executable, "-m", "benchmarks.gpu_check", "--record", str(path), *arguments)
+        command = (sys.executable, "-m", "benchmarks.gpu_check", "--record", str(path))
+        done = gpus.run(*command, *arguments, **(variables or {}))
         assert path.exists(), done.stderr
         assert not gpus.holders()
         return done.returncode, Record.load(path), done.stdout

@@ -40,6 +40,16 @@ def test_mig_as_nvml_shows_it(standin, mig, shown):
     assert json.loads(done.stdout) == shown, done.stderr
 
 
+def test_with_mig_a_process_sees_one_gpu_with_its_part_of_the_memory(standin):
+    done = standin(mig=4, memory="8G").python(
+        "import torch; p = torch.cuda.get_device_properties(0)\n"
+        "print(torch.cuda.device_count(), p.total_memory >> 30, p.name)\n"
+        "torch.empty(3 << 30, dtype=torch.uint8, device='cuda')"
+    )
+    assert done.stdout == "1 2 Stand-in GPU MIG 1g\n", done.stderr
+    assert "OutOfMemoryError" in done.stderr
+
+
 def test_doctor_sees_the_instances(standin):
     done = standin(mig=2).gpudoc("doctor", "--json")
     gpu = json.loads(done.stdout)["facts"]["gpus"][0]

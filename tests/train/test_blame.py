@@ -113,6 +113,10 @@ def test_the_fault_of_a_kernel_is_the_users_and_ends_the_process_at_once(monkeyp
 
 
 def test_other_errors_are_no_kernels_fault():
+    # the last line stands below each error of CUDA's
+    advice = "\nCompile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
+    memory = RuntimeError(f"CUDA error: uncorrectable ECC error encountered{advice}")
+    assert blame.in_kernel(memory, 1) is memory
     for problem in (RuntimeError("CUDA out of memory"), ValueError("device-side assert"), GpudocError("x")):
         assert blame.in_kernel(problem, 1) is problem
 

@@ -26,13 +26,14 @@ static int named_by_uuid(const char *entry, size_t length) {
 int standin_gpus(void) {
     if (visible_count >= 0) return visible_count;
     owner = getpid();
-    int present = gpus_present(), count = 0;
+    // with MIG a process sees one GPU, the first instance unless it names another
+    int present = gpus_present(), count = 0, most = setting("STANDIN_MIG", 0) > 0 ? 1 : MAX_GPUS;
     const char *list = getenv("CUDA_VISIBLE_DEVICES");
     if (!list) {
-        for (; count < present; count++) visible[count] = count;
+        for (; count < present && count < most; count++) visible[count] = count;
         return visible_count = count;
     }
-    while (*list && count < MAX_GPUS) {
+    while (*list && count < most) {
         size_t length = strcspn(list, ",");
         char *end;
         long which = strtol(list, &end, 10);
@@ -149,9 +150,9 @@ API cudaDriverGetVersion(int *out) { *out = (int)setting("STANDIN_DRIVER_CUDA", 
 API cudaGetDeviceProperties(struct cudaDeviceProp *p, int device) {
     NEED_DEVICE(device);
     memset(p, 0, sizeof *p);
-    snprintf(p->name, sizeof p->name, "%s", gpu_name());
+    snprintf(p->name, sizeof p->name, "%s%s", gpu_name(), setting("STANDIN_MIG", 0) > 0 ? " MIG 1g" : "");
     gpu_uuid(visible[device], (unsigned char *)&p->uuid);
-    p->totalGlobalMem = (size_t)capacity();
+    p->totalGlobalMem = (size_t)slice();
     p->major = standin_capability(0);
     p->minor = standin_capability(1);
     p->multiProcessorCount = (int)setting("STANDIN_SMS", 132);

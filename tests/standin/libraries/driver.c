@@ -19,7 +19,7 @@ API cuDeviceGetName(char *out, int size, CUdevice d) { snprintf(out, (size_t)siz
 API cuDeviceGetUuid_v2(CUuuid *out, CUdevice d) { gpu_uuid(standin_physical(d), (unsigned char *)out); return 0; }
 #undef cuDeviceGetUuid
 API cuDeviceGetUuid(CUuuid *out, CUdevice d) { return cuDeviceGetUuid_v2(out, d); }
-API cuDeviceTotalMem(size_t *out, CUdevice d) { *out = (size_t)capacity(); return 0; }
+API cuDeviceTotalMem(size_t *out, CUdevice d) { *out = (size_t)slice(); return 0; }
 API cuDeviceGetPCIBusId(char *out, int size, CUdevice d) {
     snprintf(out, (size_t)size, "0000:%02X:00.0", 0x10 + standin_physical(d));
     return 0;

@@ -47,7 +47,7 @@ int standin_charge(int device, long bytes) {
     pthread_mutex_lock(&lock);
     holder *mine = standin_context(device);
     // as Windows' driver does: what does not fit goes to the host's memory, and nobody is told
-    int fits = bytes <= 0 || setting("STANDIN_SPILL", 0) || used_by_all(standin_physical(device)) + bytes <= capacity();
+    int fits = bytes <= 0 || setting("STANDIN_SPILL", 0) || used_by_all(standin_physical(device)) + bytes <= slice();
     if (fits && mine) mine->bytes += bytes;
     pthread_mutex_unlock(&lock);
     return fits;
@@ -207,8 +207,8 @@ API cudaMemGetInfo(size_t *available, size_t *total) {
     int device = standin_device();
     NEED_DEVICE(device);
     standin_context(device);
-    long left = capacity() - used_by_all(standin_physical(device));
-    *total = (size_t)capacity();
+    long left = slice() - used_by_all(standin_physical(device));
+    *total = (size_t)slice();
     *available = left < 0 ? 0 : (size_t)left;
     return 0;
 }

@@ -45,6 +45,11 @@ static inline int gpus_present(void) {
     return count < 0 ? 0 : count > MAX_GPUS ? MAX_GPUS : (int)count;
 }
 static inline long capacity(void) { return setting("STANDIN_GPU_BYTES", 16L << 30); }
+// with MIG a process has one instance, which has its part of the card
+static inline long slice(void) {
+    long instances = setting("STANDIN_MIG", 0);
+    return instances > 0 ? capacity() / instances : capacity();
+}
 static inline const char *gpu_name(void) { return wording("STANDIN_NAME", "Stand-in GPU"); }
 static inline void gpu_uuid(int gpu, unsigned char out[16]) {
     for (int i = 0; i < 16; i++) out[i] = (unsigned char)(0xa0 + gpu + i);
