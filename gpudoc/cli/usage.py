@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -30,7 +29,7 @@ _ELSEWHERE = {
 }
 # it removes things, and is offered only for what is surely meant
 _REMOVES = frozenset({"clean"})
-_EXTRA = Pattern(r"unexpected extra arguments? ?\(?s?\)? ?\((.+)\)$")
+_EXTRA = Pattern(r"unexpected extra arguments? ?\((.{1,500})\)$")
 # how a script may read options that it does not name itself
 _READS_ANY = Pattern(r"\b(?:hydra|fire|HfArgumentParser|LightningCLI|absl|parse_known_args|REMAINDER|jsonargparse)\b")
 _MOST_SOURCE = 1 << 20
@@ -147,7 +146,7 @@ def _names(text: str, option: str) -> bool:
     """Whether the script reads it: as an option, a key, a field or a parameter; a word of a comment is none."""
     bare = option.lstrip("-")
     name = escape(bare.replace("-", "_"))
-    return re.search(rf"--{escape(bare)}\b|(['\"]){escape(bare)}\1|\b{name}\s*[:=]|\.{name}\b", text) is not None
+    return Pattern(rf"--{escape(bare)}\b|(['\"]){escape(bare)}\1|\b{name}\s*[:=]|\.{name}\b").search(text) is not None
 
 
 def _source(path: Path) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,18 +10,20 @@ from pathlib import Path
 import libcst as cst
 from libcst.metadata import MetadataWrapper, ParentNodeProvider, PositionProvider, WhitespaceInclusivePositionProvider
 
+from gpudoc.patterns import IGNORECASE, Pattern
 from gpudoc.reading import UnreadableError, read_bytes
 
 MOST_HUNK_LINES = 12
 _MOST_BYTES = 1 << 20
 # a tree of more needs many seconds on one core
 _MOST_LINES = 8_000
-_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
-_GENERATED = re.compile(
+_LINE = Pattern(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
+_WRITTEN = Pattern(r"[^\n]*\n|[^\n]+")
+_GENERATED = Pattern(
     r"@generated|do not edit|auto-?generated|(?:this )?(?:file|code) (?:was|is) generated|^\W*generated (?:by|from) ",
-    re.IGNORECASE,
+    IGNORECASE,
 )
-_CODING = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
+_CODING = Pattern(r"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
 Node = cst.CSTNode
 
 
@@ -154,9 +155,9 @@ def parse_source(path: Path, data: bytes) -> Source:
     if path.suffix == ".ipynb":
         raise UnfixableError("it is a notebook, and only files of plain Python can be changed")
     for line in data.splitlines()[:2]:
-        found = _CODING.match(line)
-        if found and found[1].lower().replace(b"_", b"-") not in (b"utf-8", b"utf8", b"ascii", b"us-ascii"):
-            raise UnfixableError(f"it is written in {found[1].decode()}, not in UTF-8")
+        found = _CODING.match(line.decode("latin-1"))
+        if found and found[1].lower().replace("_", "-") not in ("utf-8", "utf8", "ascii", "us-ascii"):
+            raise UnfixableError(f"it is written in {found[1]}, not in UTF-8")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as problem:
@@ -239,4 +240,4 @@ def unified_diff(name: str, before: str, after: str) -> bytes:
 
 def _lines(text: str) -> list[str]:
     # a form feed or a line separator inside of a string ends no line, as it does for str.splitlines
-    return re.findall(r"[^\n]*\n|[^\n]+", text)
+    return _WRITTEN.findall(text)

@@ -6,6 +6,7 @@ import functools
 import gzip
 import importlib.util
 import json
+import os
 import pickle
 import sys
 import tempfile
@@ -73,6 +74,35 @@ def _doctor_of_each(path: Path, mode: str) -> int:
     return int(app.run(["doctor", *map(str, places[:4]), *([mode] if mode else [])]))
 
 
+def _doctor_of_stdin(path: Path, mode: str) -> int:
+    """The file as what is redirected into the command."""
+    from gpudoc.cli import app
+
+    given, before = os.open(path, os.O_RDONLY), os.dup(0)
+    try:
+        os.dup2(given, 0)
+        with open(given, closefd=False, encoding="utf-8") as sys.stdin:
+            return int(app.run(["doctor", *([mode] if mode else [])]))
+    finally:
+        sys.stdin = sys.__stdin__
+        os.dup2(before, 0)
+        os.close(before)
+        os.close(given)
+
+
+def _doctor_to_files(path: Path, mode: str) -> int:
+    """What is written as SARIF and as a page, shown as it is."""
+    from gpudoc.cli import app
+
+    written = [Path("shown.sarif"), Path("shown.html")]
+    places = zip(("--sarif", "--html"), written, strict=True)
+    code = int(app.run(["doctor", str(path), "--json", *(str(word) for pair in places for word in pair)]))
+    for one in written:
+        if one.exists():
+            sys.stdout.write(one.read_text("utf-8"))
+    return code
+
+
 def _check(path: Path, mode: str) -> int:
     from gpudoc.cli import app
 
@@ -118,6 +148,27 @@ def _planted_jobs(*names: str) -> tuple[dict[str, bytes], ...]:
     jobs = [rank_logs.plant(fault, style, 4, steps=20) for style in styles for fault in rank_logs.FAULTS[::2]]
     made = [{name: "\n".join(lines).encode() + b"\n" for name, lines in job.files.items()} for job in jobs]
     return tuple({**files, (last := list(files)[-1]): files[last] + _SECRET_LINES[1].encode()} for files in made)
+
+
+def _error_files() -> tuple[bytes, ...]:
+    """What torchrun keeps of a rank that failed."""
+    stacks = [text + secret for text in _TEXTS[:3] for secret in _SECRET_LINES]
+    said = [
+        {
+            "message": {
+                "message": stack.splitlines()[-1],
+                "extraInfo": {"py_callstack": stack, "timestamp": "1700000000"},
+            }
+        }
+        for stack in stacks
+    ]
+    return tuple(json.dumps(one).encode() for one in said)
+
+
+def _error_folders() -> tuple[bytes, ...]:
+    files = _error_files()
+    names = [f"attempt_{number % 2}/{number}/error.json" for number in range(4)]
+    return (folder.pack(dict(zip(names, files, strict=False))), folder.pack({"a/error.json": files[0]}))
 
 
 def _job_folders() -> tuple[bytes, ...]:
@@ -304,12 +355,18 @@ ENTRANCES = (
     Entrance("report", ".json", _reports, _doctor, ("", "--json", "--markdown")),
     Entrance("fleet", ".json", _fleets, _doctor, ("", "--json", "--markdown")),
     Entrance("text in another encoding", ".txt", _encoded, _doctor, ("", "--json", "--markdown")),
+    Entrance("text in a language", ".log", _texts, _doctor, ("--language=zh", "--language=ru")),
+    Entrance("text on stdin", ".log", _texts, _doctor_of_stdin, ("", "--json", "--markdown")),
+    Entrance("packed text on stdin", ".gz", _packed(_texts), _doctor_of_stdin, ("",)),
+    Entrance("text as SARIF and a page", ".log", _texts, _doctor_to_files, ("--json",)),
+    Entrance("error file of a rank", ".json", _error_files, _doctor, ("", "--json", "--markdown")),
+    Entrance("folder of error files", ".job", _error_folders, _doctor_of_folder, ("", "--json")),
     Entrance("packed", ".gz", _packed(_texts), _doctor, ("",)),
     Entrance("log of many ranks", ".log", _job_logs, _doctor, ("", "--json", "--markdown")),
     Entrance("folder of logs", ".job", _job_folders, _doctor_of_folder, ("", "--json", "--markdown")),
     Entrance("compared reports", ".pair", _compared, _doctor_of_each, ("", "--json", "--markdown")),
     Entrance("pickle", ".pickle", _pickles, _doctor, ("", "--json")),
-    Entrance("trace", ".json", _traces, _doctor, ("", "--json")),
+    Entrance("trace", ".json", _traces, _doctor, ("", "--json", "--markdown")),
     Entrance("packed trace", ".json.gz", _packed(_traces), _doctor, ("",)),
     Entrance("trace of nsys", ".sqlite", _databases, _doctor, ("", "--json")),
     Entrance("config", ".yaml", _configs, _refusable(_load_config)),

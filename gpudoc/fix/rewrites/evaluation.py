@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import libcst as cst
 
 from gpudoc.fix.flow import backwards, feeding_backward, is_plain, is_without_grad, key
@@ -34,13 +32,14 @@ from gpudoc.fix.tree import (
     loops_around,
     words,
 )
+from gpudoc.patterns import IGNORECASE, Pattern
 
 ID = "evaluation-no-grad"
-_EVALUATES = re.compile(
+_EVALUATES = Pattern(
     r"(?:^|_)(?:eval|evaluate|evaluation|valid|validate|validation|val|test|infer|inference|predict|accuracy)(?:_|$)"
 )
-_NEEDS_GRADIENTS = re.compile(
-    r"attack|adversar|fgsm|(?:^|_)pgd|perturb|saliency|attribut|grad(?!_norm)|explain|jacobian", re.IGNORECASE
+_NEEDS_GRADIENTS = Pattern(
+    r"attack|adversar|fgsm|(?:^|_)pgd|perturb|saliency|attribut|grad(?!_norm)|explain|jacobian", IGNORECASE
 )
 # frameworks call these without gradients already
 _HOOKS = frozenset({"validation_step", "test_step", "predict_step", "evaluate_step"})

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import libcst as cst
 
 from gpudoc.fix.flow import FILLING
@@ -37,14 +35,16 @@ from gpudoc.fix.tree import (
     scope_of,
     words,
 )
+from gpudoc.patterns import Pattern
 
 WORKERS, ONE_WORKER, PERSISTENT, PINNED = "loader-workers", "iterable-worker", "persistent-workers", "pin-memory"
 _ITERABLES = frozenset({"IterableDataset", "IterDataPipe"})
-_RANDOM = re.compile(
+_RANDOM = Pattern(
     r"\b(?:random|rand|randn|randint|randperm|uniform|normal|shuffle|choice|choices|sample|multinomial|bernoulli)\b"
 )
+_DROPS = Pattern(r"(?i).*dropout|droppath|rrelu")
 # transforms and collators of libraries that draw from the generator of the process that calls them
-_DRAWS = re.compile(
+_DRAWS = Pattern(
     r"^(?:Random\w*|ColorJitter|AutoAugment|TrivialAugment\w*|RandAugment|AugMix|ElasticTransform|GaussianBlur|GaussianNoise|MixUp|CutMix|DataCollatorForLanguageModeling|DataCollatorForWholeWordMask|DataCollatorForPermutationLanguageModeling|albumentations|SpecAugment|TimeMasking|FrequencyMasking)$"
 )
 _NOT_DRAWS = frozenset({"RandomSampler"})
@@ -274,7 +274,7 @@ def _depends_on_start(source: Source, call: cst.Call) -> str:
 def _drawn_by_steps(source: Source) -> str:
     """What surely or perhaps draws random numbers in the steps: dropout, samples, a model that is not in this file."""
     for word in sorted(words(source)):
-        if re.match(r"(?i).*dropout|droppath|rrelu", word) or _RANDOM.fullmatch(word):
+        if _DROPS.match(word) or _RANDOM.fullmatch(word):
             return word
     return "" if any(_is_model(source, one) for one in source.nodes) else "a model that is not in this file perhaps"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 
 import libcst as cst
 
@@ -34,6 +33,7 @@ from gpudoc.fix.tree import (
     scope_of,
     uses,
 )
+from gpudoc.patterns import Pattern
 
 CHECKPOINT, LOGGING, ITEM = "checkpoint-each-step", "logging-each-step", "item-each-step"
 # saving may take this much of a run
@@ -43,7 +43,7 @@ _LOGS = frozenset(
     {"add_histogram", "add_scalar", "add_scalars", "add_image", "add_figure", "add_text", "log", "log_metrics"}
     | {"print", "info", "debug"}
 )
-_LOGGERS = re.compile(
+_LOGGERS = Pattern(
     r"(?i)^(?:self\.)?(?:\w*writer|tb|tensorboard|summary|wandb|mlflow|neptune|\w*logger|logging|log|run)$"
 )
 _DRAWS = frozenset({"rand", "randn", "randint", "sample", "choice", "multinomial", "randperm"})

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 from gpudoc.fix.flow import FILLING
+from gpudoc.patterns import Pattern
 
 
 def _set(text: str) -> frozenset[str]:
@@ -39,8 +38,8 @@ BUILDERS = _set("""
     re.compile tiktoken.get_encoding tiktoken.encoding_for_model torch.nn.MSELoss torch.nn.L1Loss
     torch.nn.CrossEntropyLoss torch.nn.BCEWithLogitsLoss torch.nn.NLLLoss torch.nn.SmoothL1Loss
 """)
-PRETRAINED = re.compile(r"^transformers\.\w*Tokenizer\w*\.from_pretrained$")
-TRANSFORM = re.compile(
+PRETRAINED = Pattern(r"^transformers\.\w*Tokenizer\w*\.from_pretrained$")
+TRANSFORM = Pattern(
     r"^torchvision\.transforms(?:\.v2)?\."
     r"(?:Compose|Resize|CenterCrop|ToTensor|Normalize|Grayscale|Pad|ConvertImageDtype|ToDtype|ToImage)$"
 )
@@ -56,4 +55,4 @@ CHANGING = FILLING | _set("""
     pop popleft popitem clear remove sort reverse fill resize setflags drop add_tokens add_special_tokens
     enable_truncation enable_padding
 """)
-DRAWS = re.compile(r"rand|normal|uniform|bernoulli|multinomial|shuffle|sample|choice|seed|empty")
+DRAWS = Pattern(r"rand|normal|uniform|bernoulli|multinomial|shuffle|sample|choice|seed|empty")
