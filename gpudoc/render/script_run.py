@@ -117,6 +117,11 @@ def last_words(finished: RunEnd) -> list[str]:
     else:
         lines.append(", ".join([format_count(status.steps, "step"), *_figures(status)]))
         lines.append(f"where the time went: {_shares(split, finished.seconds)}")
+    if any(seen.has_diverged for seen in finished.ranks):
+        lines.append(
+            "its weights are NaN or infinite at the end: nothing is learned any more; "
+            "lower the learning rate, clip gradients, or look for NaN in the data"
+        )
     lines += _applied(finished)
     lines += _died(finished)
     lines += [f"{name} outlived the command and was killed" for name in finished.left]

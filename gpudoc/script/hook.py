@@ -49,6 +49,11 @@ class ProcessSeen:
         return self.steps[-1].total if self.steps else Total()
 
     @property
+    def has_diverged(self) -> bool:
+        """Whether its weights were seen to be NaN or infinite."""
+        return bool(self.steps) and self.steps[-1].finite is False
+
+    @property
     def rank(self) -> int | None:
         """The rank that torch.distributed tells, else the launcher's variables; None where there is none."""
         told = self.steps[-1].rank if self.steps else None

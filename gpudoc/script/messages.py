@@ -136,7 +136,8 @@ class StepsSeen(Part):
     `seconds[i]` is from the end of the step before to the end of step `first + i`; `wait_s[i]` of it was waited for
     data. `evaluated` are the steps before which another loader was read. On a GPU the clock is the host's: single steps
     blur, sums do not. `peak_bytes`: reserved by torch's allocator on a GPU, else private memory as RLIMIT_DATA counts;
-    `device_bytes`: what torch could hold there, which is what it holds and what is free.
+    `device_bytes`: what torch could hold there, which is what it holds and what is free. `finite`: whether the weights
+    are numbers, asked when enough was measured and at the end; None before, and where they cannot be asked.
     """
 
     kind: Literal["steps"] = "steps"
@@ -160,6 +161,7 @@ class StepsSeen(Part):
     peak_bytes: int | None
     peak_allocated_bytes: int | None = None
     device_bytes: int | None = None
+    finite: bool | None = None
 
 
 class ExceptionLink(Part):

@@ -25,6 +25,8 @@ _MEMORY = {
     Shortage.HOST: End.OOM_HOST,
     Shortage.SHM: End.OOM_SHM,
 }
+# what fits is no question of what is learned
+_OF_MEMORY = ("fit", "steady")
 _TERMINAL = Pattern(r"EOFError|Inappropriate ioctl|not a (tty|terminal)|/dev/tty|setupterm|No controlling terminal")
 
 
@@ -56,6 +58,11 @@ class LaunchRecord:
         return max((one.total.steps for one in self.seen), default=0)
 
     @property
+    def has_diverged(self) -> bool:
+        """Whether the weights of a process were seen to be NaN or infinite."""
+        return any(one.has_diverged for one in self.seen)
+
+    @property
     def error(self) -> ErrorSeen | None:
         """The first exception that ended a process, one that speaks of memory before the others."""
         errors = [one.error for one in self.seen if one.error is not None]
@@ -65,6 +72,8 @@ class LaunchRecord:
 def trial_of(request: Request, told: LaunchRecord, *, warm_steps: int, wake_s: float = 0.0) -> Trial:
     """The trial: its end, and where steps were counted one point with blocks of steps as seconds of one batch."""
     end, detail = _end_of(told)
+    if end is End.FITS and told.has_diverged and request.kind not in _OF_MEMORY:
+        end, detail = End.USER_ERROR, f"the weights are NaN or infinite {_after(told)}: it trains otherwise"
     look = look_at(told.seen, warm_steps=warm_steps, start_s=told.start_s, wake_s=wake_s)
     batch = request.batches[0] if request.batches else (look.batch if look else None) or 1
     stage = "steps" if told.num_steps else "start"
@@ -122,6 +131,19 @@ def _end_of(told: LaunchRecord) -> tuple[End, str]:
     if end is End.USER_ERROR and told.cgroup_killed:
         return End.OOM_CGROUP, "the kernel killed a process: the cgroup's memory is used up"
     return end, error.text[:400] if error is not None and end is End.USER_ERROR else sentence
+
+
+def _after(told: LaunchRecord) -> str:
+    return f"after {format_count(told.num_steps, 'optimizer step')}"
+
+
+def divergence(told: LaunchRecord, name: str) -> GpudocError:
+    """Why a training whose weights are no numbers is not tuned."""
+    return GpudocError(
+        f"{name} learns nothing as it is: its weights are NaN or infinite {_after(told)}; such a step is not compared",
+        hint="lower the learning rate, clip gradients, or look for NaN in the data: gpudoc doctor LOG tells them apart",
+        exit_code=ExitCode.BAD_ANSWER,
+    )
 
 
 def refusal(told: LaunchRecord, name: str) -> GpudocError:

@@ -19,7 +19,7 @@ from gpudoc.script.cell import Isolation, what_can_be
 from gpudoc.script.command import Command, checked
 from gpudoc.script.findings import ScriptFindings
 from gpudoc.script.look import ScriptLook, lever_of, look_at
-from gpudoc.script.outcome import LEAST_STEPS, LaunchRecord, refusal, trial_of
+from gpudoc.script.outcome import LEAST_STEPS, LaunchRecord, divergence, refusal, trial_of
 from gpudoc.script.record import ScriptContext, make_profile
 from gpudoc.script.remember import file_digest, fingerprint, hardware_of, script_name
 from gpudoc.script.runner import CommandRunner
@@ -187,6 +187,8 @@ class _Search:
         look = look_at(told.seen, warm_steps=WARM_STEPS, start_s=told.start_s, wake_s=WAKE_S)
         if look is None or told.num_steps <= LEAST_STEPS:
             raise refusal(told, self._name)
+        if told.has_diverged:
+            raise divergence(told, self._name)
         lever, why_not = lever_of(look, takes_batch=self._launches.command.takes_batch)
         found = ScriptFindings(look=look, lever=lever, why_no_lever=why_not)
         found.defaults.append(trial_of(Request(kind="look", batches=()), told, warm_steps=WARM_STEPS, wake_s=WAKE_S))

@@ -56,6 +56,13 @@ def test_where_the_time_went_and_what_was_applied():
     assert "not watched to the end: lost" in text
 
 
+@pytest.mark.parametrize("finite", [True, False, None])
+def test_a_run_whose_weights_are_nan_at_the_end_says_that_nothing_is_learned(finite):
+    rank = ProcessSeen("0-1", start=start(), steps=(steps(0, 2, rank=None, seconds=1.0, finite=finite),))
+    text = "\n".join(last_words(finished(seen=(rank,))))
+    assert ("its weights are NaN or infinite at the end: nothing is learned any more" in text) is (finite is False)
+
+
 def test_a_loader_that_was_never_built_is_said():
     text = "\n".join(last_words(finished()))
     assert "nothing of it was applied" in text

@@ -1,6 +1,6 @@
 import pytest
 
-from gpudoc.script.outcome import refusal, trial_of
+from gpudoc.script.outcome import divergence, refusal, trial_of
 from gpudoc.tune.trial.messages import End, Request
 from tests.script.pretended import error, seen, steps, told
 
@@ -89,3 +89,27 @@ def test_a_launch_without_steady_steps_is_refused_with_what_to_type(launch, says
 
 def test_a_hook_that_stepped_aside_is_said():
     assert "no such loader" in refusal(told(seen(asides=("no such loader",)), status=0), "train.py").message
+
+
+NAN = steps([0.1] * 8, [0.02] * 8, samples=16, finite=False)
+
+
+@pytest.mark.parametrize("kind", ["joint", "default", "loader", "speed"])
+def test_a_trial_whose_weights_are_no_numbers_is_no_speed_to_compare(kind):
+    found = trial(told(seen(NAN)), Request(kind=kind, batches=(16,)))
+    assert found.end is End.USER_ERROR
+    assert found.detail == "the weights are NaN or infinite after 8 optimizer steps: it trains otherwise"
+
+
+def test_what_fits_is_no_question_of_what_is_learned():
+    assert trial(told(seen(NAN))).end is End.FITS
+    assert trial(told(seen(steps([0.1] * 8, [0.02] * 8, finite=True))), Request(kind="joint", batches=())).fits
+
+
+def test_why_a_training_that_learns_nothing_is_not_tuned():
+    said = divergence(told(seen(NAN)), "train.py")
+    assert said.exit_code == 1
+    assert said.message.startswith(
+        "train.py learns nothing as it is: its weights are NaN or infinite after 8 optimizer"
+    )
+    assert "learning rate" in said.hint

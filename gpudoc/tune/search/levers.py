@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gpudoc.doctor.spinning import may_sleep
+from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.profile.model import Losses, VariantTrial
 from gpudoc.tune.findings import Findings, SearchPlan
 from gpudoc.tune.model.losses import BOUNDS, LEAST_STEPS, Reference, agree, explain_losses
@@ -127,9 +129,19 @@ def _beside_others(abilities: Abilities, trials: Sequence[Trial]) -> Abilities:
 
 
 def _reference(session: WorkloadSession, request: Request, plain: Trial) -> Reference | None:
-    """The losses to compare with; None where the plain variant does not run at this batch."""
+    """The losses to compare with; None where the plain variant does not run at this batch.
+
+    GpudocError where a loss is NaN or infinite: no speed of a step that learns nothing is worth a profile.
+    """
     if not plain.fits:
         return None
+    odd = next((number for number, loss in enumerate(plain.losses, start=1) if not math.isfinite(loss)), None)
+    if odd is not None:
+        raise GpudocError(
+            f"the model learns nothing: its loss is {plain.losses[odd - 1]} in step {odd}; such a step is not compared",
+            hint="correct that first; nothing was written: a lower learning rate, train.grad_clip, or NaN in the data",
+            exit_code=ExitCode.BAD_ANSWER,
+        )
     if not plain.measured.get("draws"):
         return Reference(plain.losses)
     other = request.model_copy(update={"seed": 1})

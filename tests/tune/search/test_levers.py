@@ -5,6 +5,7 @@ import math
 import pytest
 
 from gpudoc.doctor import spinning
+from gpudoc.errors import GpudocError
 from gpudoc.process.openmp import OpenMp
 from gpudoc.tune.findings import Findings, SearchPlan
 from gpudoc.tune.search.journal import Journal
@@ -172,12 +173,25 @@ def test_a_model_that_draws_random_numbers_is_measured_twice_and_may_differ_by_c
     assert [request for request in calm.asked if request.seed] == []
 
 
-def test_where_the_reference_is_not_finite_nothing_is_kept():
+@pytest.mark.parametrize("losses", [(math.nan,), (2.0, 90.0, math.inf)])
+def test_where_the_reference_is_not_finite_nothing_is_compared(losses):
     class Nan(Planted):
         def run(self, request, where):
-            return super().run(request, where).model_copy(update={"losses": (math.nan,)})
+            return super().run(request, where).model_copy(update={"losses": losses})
 
-    found = tried(Nan({BF16: 2.0}))
+    machine = Nan({BF16: 2.0})
+    with pytest.raises(GpudocError, match=f"its loss is {losses[-1]} in step {len(losses)}") as caught:
+        tried(machine)
+    assert caught.value.exit_code == 1
+    assert len(machine.asked) == 1
+
+
+def test_where_no_step_of_the_reference_was_made_nothing_is_kept():
+    class Skips(Planted):
+        def run(self, request, where):
+            return super().run(request, where).model_copy(update={"losses": ()})
+
+    found = tried(Skips({BF16: 2.0}))
     assert found.variant == Variant()
     assert "could not be compared" in rows(found)["bf16"].why
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
+import weakref
 from typing import Any
 
-from . import memory, precision
+from . import memory, numbers, precision
 from .feed import BatchFeed, Stretch
 from .gpu_clock import GpuClock
 from .pulse import RankPulse, ranks_of_torch
@@ -73,6 +74,9 @@ class Steps:
         self._samples: int | None = None
         self._device, self._format = "cpu", ""
         self._measured = False
+        # the optimizer that is counted, without keeping it alive, and whether its weights were numbers at the end
+        self._optimizer: Any = None
+        self._finite: bool | None = None
         self._empty()
 
     def _empty(self) -> None:
@@ -126,12 +130,15 @@ class Steps:
             self._device, self._format = str(parameter.device), str(parameter.dtype).replace("torch.", "")
             self._gpu.start(parameter.device)
             self._first_at = now
+        if self._optimizer is None or self._optimizer() is not optimizer:
+            self._optimizer = weakref.ref(optimizer)
         self._count += 1
         self._settle(now)
         self._pulse.steps(self._count)
         if self._is_measured(now):
             self._measured = True
             self._close(wait=True)
+            self._finite = numbers.are_finite(optimizer)
             self._tell(now)
             self._report.tell("measured")
         elif now - self._told_at >= self._every or self._count == 1:
@@ -231,6 +238,7 @@ class Steps:
             parameters=self._format,
             autocast=precision.autocast(),
             tf32=precision.tf32(),
+            finite=self._finite,
             **memory.peaks(),
             **self._lists,
         )
@@ -244,10 +252,13 @@ class Steps:
         if self._process != self._report.process:
             self._forget()
         self._pulse.ends()
-        if self._count > self._told:
+        # who has failed is not waited for
+        is_well = getattr(sys, "last_type", None) is None
+        optimizer = self._optimizer() if self._optimizer is not None and is_well else None
+        self._finite = None if optimizer is None else numbers.are_finite(optimizer)
+        if self._count > self._told or self._finite is False:
             self._turn()
-            # who has failed is not waited for
-            self._close(wait=getattr(sys, "last_type", None) is None)
+            self._close(wait=is_well)
             self._tell(time.perf_counter())
         seconds = time.perf_counter() - self._report.began
         self._report.tell("end", steps=self._count, seconds=round(seconds, 6))
