@@ -25,6 +25,6 @@ def are_finite(optimizer: Any) -> bool | None:
     weights.sort(key=lambda weight: int(weight.numel()))
     try:
         return all(bool(torch.isfinite(weight).all()) for weight in weights[:_MOST_WEIGHTS]) if weights else None
-    except (RuntimeError, NotImplementedError, TypeError):
+    except (RuntimeError, TypeError):
         # of a layout that cannot be asked
         return None
