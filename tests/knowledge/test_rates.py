@@ -41,7 +41,7 @@ def test_what_nobody_published_is_unknown_and_says_what():
     assert isinstance(find_rate((8, 9), "fp8", "geforce"), Unknown)
 
 
-@pytest.mark.parametrize(("capability", "known"), [((8, 7), 2048), ((10, 3), None), ((11, 0), None), ((12, 1), None)])
+@pytest.mark.parametrize(("capability", "known"), [((8, 7), 2048), ((10, 3), None), ((11, 0), 8192), ((12, 1), None)])
 def test_newer_and_embedded_gpus_have_what_was_found_of_them(capability, known):
     assert rate(capability, "fp32", "nvidia") == 128
     assert rate(capability, "int8", "nvidia") == known
