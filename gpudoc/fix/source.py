@@ -53,6 +53,7 @@ class Source:
     _starts: list[int] = field(repr=False)
     nodes: tuple[Node, ...] = field(repr=False)
     """Every node in the order of the text."""
+    _heads: list[tuple[int, int, Node]] = field(default_factory=list, repr=False)
 
     def span(self, node: Node) -> tuple[int, int]:
         """From which character to which `node` stands, without its own parentheses."""
@@ -118,17 +119,21 @@ class Source:
 
     def statement_at(self, line: int) -> Node | None:
         """The smallest statement that a frame at `line` may be in: a simple line, or the head of a block."""
-        best: Node | None = None
+        if not self._heads and self.nodes:
+            self._heads.extend(self._statement_lines())
+        best: tuple[int, int, Node] | None = None
+        for one in self._heads:
+            if one[0] <= line <= one[1] and (best is None or one[0] >= best[0]):
+                best = one
+        return best[2] if best is not None else None
+
+    def _statement_lines(self) -> Iterator[tuple[int, int, Node]]:
         for node in self.nodes:
             if isinstance(node, cst.SimpleStatementLine):
-                last = self.last_line(node)
+                yield self.line(node), self.last_line(node), node
             elif isinstance(node, cst.BaseCompoundStatement) and hasattr(node, "body"):
-                last = self.line_at(max(self.span(node)[0], self._positions[node.body][0] - 1))
-            else:
-                continue
-            if self.line(node) <= line <= last and (best is None or self.line(node) >= self.line(best)):
-                best = node
-        return best
+                last = max(self.span(node)[0], self._positions[node.body][0] - 1)
+                yield self.line(node), self.line_at(last), node
 
     def changed(self, edits: Sequence[Edit]) -> str:
         """The text with `edits` made, which may not overlap; of two at one place the first comes first."""

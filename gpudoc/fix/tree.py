@@ -246,6 +246,19 @@ def class_of_call(source: Source, call: cst.Call) -> cst.ClassDef | None:
     return local_class(source, name) if name and name not in imported_names(source) else None
 
 
+def model_is_shown(source: Source, name: str) -> bool:
+    """Whether a name is set in this file alone, each time to a model of classes of this file or of `torch.nn`."""
+    made = [one for one in bindings(source.module, name) if isinstance(one, cst.Assign)]
+    return bool(made) and all(
+        isinstance(one.value, cst.Call)
+        and any(
+            class_of_call(source, inner) is not None or qualified(source, inner.func).startswith("torch.nn.")
+            for inner in calls(one.value)
+        )
+        for one in made
+    )
+
+
 def local_functions(source: Source, name: str) -> list[Function]:
     """The functions and methods of this file with this name."""
     return [one for one in source.nodes if isinstance(one, cst.FunctionDef) and one.name.value == name]

@@ -18,12 +18,12 @@ class Script(NamedTuple):
     path: Path
     evidence: Evidence
     refusal: str
-    """Words of the refusal; '' where the script is changed."""
+    """Words of the refusal; '' where the script is changed, or where there is nothing to refuse."""
 
 
 def read_script(rewrite: str, path: Path) -> Script:
     text = path.read_bytes().decode("utf-8")
-    head, _, refusal = text.splitlines()[0].lstrip("# ").partition(" -> refused: ")
+    head, _, refusal = text.splitlines()[0].lstrip("# ").removesuffix(" -> nothing").partition(" -> refused: ")
     return Script(rewrite, path, evidence_of(path, text, head), refusal)
 
 

@@ -89,8 +89,10 @@ def test_windows_line_endings_and_a_byte_order_mark_stay(script):
 @pytest.mark.parametrize("script", REFUSED, ids=name_of)
 def test_a_trap_is_refused_with_its_reason(script):
     compile(script.path.read_text("utf-8"), str(script.path), "exec")
-    assert script.refusal
     assert not proposed(script, Candidate)
+    if not script.refusal:
+        assert not proposed(script, Refusal)
+        return
     assert [one for one in proposed(script, Refusal) if script.refusal in one.reason], proposed(script, Refusal)
 
 

@@ -50,6 +50,9 @@ def find(source: Source, evidence: Evidence) -> list[Proposal]:
             continue
         function, loops = function_of(source, made.statement), loops_around(source, made.statement)
         site = RewriteSite(ID, Claim.EXACT, source, made.statement)
+        if reason := _default_changes(source):
+            found.append(site.refuse(reason))
+            continue
         if function is not None and function.name.value == "forward" and not loops:
             found.append(_into_buffer(site, made, function))
         elif loops:
@@ -78,6 +81,13 @@ def _impure(value: Node) -> str:
             return "it is a tensor that is trained"
     if any(isinstance(one, cst.Lambda | cst.Await | cst.Yield | cst.NamedExpr) for one in below(value)):
         return "it is more than a plain value"
+    return ""
+
+
+def _default_changes(source: Source) -> str:
+    for call in calls(source.module):
+        if called(call).startswith("set_default_") and (loops_around(source, call) or function_of(source, call)):
+            return f"line {source.line(call)} changes what torch makes tensors of"
     return ""
 
 

@@ -22,6 +22,7 @@ from gpudoc.fix.tree import (
     Function,
     below,
     binding,
+    bindings,
     called,
     calls,
     class_of,
@@ -41,6 +42,7 @@ _EVALUATES = Pattern(
 _NEEDS_GRADIENTS = Pattern(
     r"attack|adversar|fgsm|(?:^|_)pgd|perturb|saliency|attribut|grad(?!_norm)|explain|jacobian", IGNORECASE
 )
+_GIVES = frozenset({"append", "appendleft", "extend", "insert", "put", "setdefault"})
 # frameworks call these without gradients already
 _HOOKS = frozenset({"validation_step", "test_step", "predict_step", "evaluate_step"})
 _GRADIENT_WORDS = frozenset(
@@ -112,7 +114,7 @@ def _why_not(source: Source, place: Node) -> str:
             return "the function gives its results one by one, and what happens between them would lose gradients too"
         if any("jit" in source.code(one) or "compile" in source.code(one) for one in place.decorators):
             return "the function is compiled, and a decorator would change what is compiled"
-        return _result_is_needed(source, place)
+        return _leaves_behind(source, place) or _result_is_needed(source, place)
     parts = {key(source, part) for one in below(place) for _, part in binding(one)} & feeding_backward(source)
     if parts and _read_outside(source, place, parts):
         return "what the loop computes may go into a backward later"
@@ -144,6 +146,26 @@ def _bodies(source: Source, name: str) -> list[Node]:
     if owner is not None:
         return [owner]
     return [one for one in local_functions(source, name) if one.name.value not in ("train", "eval", "step")]
+
+
+def _leaves_behind(source: Source, function: Function) -> str:
+    """What a function gives to variables outside of it, other than its result, that may go into a backward."""
+    fed = feeding_backward(source)
+    outside = {
+        name for one in below(function) if isinstance(one, cst.Global | cst.Nonlocal) for name, _ in binding(one)
+    }
+    for one in below(function):
+        if isinstance(one, cst.Assign | cst.AugAssign) and not is_plain(one.value):
+            for name, part in binding(one):
+                kept = isinstance(part, cst.Attribute) or name in outside
+                if kept and key(source, part) in fed:
+                    return f"line {source.line(one)} keeps `{name}`, which may go into a backward"
+        if isinstance(one, cst.Call) and called(one) in _GIVES and isinstance(one.func, cst.Attribute) and one.args:
+            into, root = one.func.value, dotted(one.func.value).partition(".")[0]
+            own = [made for made in bindings(function, root) if isinstance(made, cst.Assign)]
+            if not own and dotted(into) and not is_plain(one.args[-1].value):
+                return f"line {source.line(one)} gives something to `{dotted(into)}`, which others see too"
+    return ""
 
 
 def _result_is_needed(source: Source, function: Function) -> str:

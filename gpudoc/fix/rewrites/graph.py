@@ -26,6 +26,7 @@ from gpudoc.fix.tree import (
     dotted,
     enclosing,
     is_false,
+    is_literal,
     is_true,
     loops_around,
     scope_of,
@@ -94,6 +95,9 @@ def _goes_on(source: Source, target: cst.Name | cst.Attribute) -> str:
     if "create_graph" in words(source):
         return "a backward of this file makes a graph of gradients, which may go through here"
     scope = source.module if isinstance(target, cst.Attribute) else scope_of(source, target)
+    for one in bindings(scope, name):
+        if not _starts_empty(one):
+            return f"line {source.line(one)} makes `{name}` of something that is known by another name too"
     for use in uses(source, scope, name):
         taker = handed_to(source, use)
         if taker and taker not in HARMLESS and taker not in FILLING:
@@ -121,6 +125,19 @@ def _goes_on(source: Source, target: cst.Name | cst.Attribute) -> str:
         if not plain and ({own_name, f".{own_name}"} & feeding_backward(source) or not shown):
             return f"`{name}` is returned, and what is done with it cannot be seen here"
     return ""
+
+
+def _starts_empty(node: Node) -> bool:
+    """Whether a statement sets a sum or a list to nothing, or adds to it."""
+    if isinstance(node, cst.AugAssign):
+        return True
+    if not isinstance(node, cst.Assign | cst.AnnAssign) or node.value is None:
+        return False
+    value = node.value
+    if isinstance(value, cst.BinaryOperation):
+        return True
+    made = isinstance(value, cst.Call) and called(value) in ("list", "deque", "zeros", "tensor")
+    return made or is_literal(value)
 
 
 def find_retained(source: Source, evidence: Evidence) -> list[Proposal]:

@@ -27,6 +27,7 @@ from gpudoc.fix.tree import (
     qualified,
     scope_of,
     uses,
+    words,
 )
 
 # pandas and tensors in place
@@ -89,7 +90,11 @@ def not_constant(source: Source, statement: Node, name: str) -> str:
     if loops_around(source, one) or isinstance(one, cst.For | cst.CompFor | cst.AugAssign):
         return f"`{name}` changes between two steps"
     if first != name:
-        return "" if first in OPTIONS else f"`{name}` may be changed between two steps"
+        return (
+            ""
+            if first in OPTIONS and not {"setattr", "__dict__", "vars"} & words(source)
+            else f"`{name}` may be changed between two steps"
+        )
     value = one.value if isinstance(one, cst.Assign | cst.AnnAssign) else None
     if value is not None and (is_literal(value) or _is_number(source, value)):
         return ""
@@ -165,15 +170,19 @@ def _root(node: Node) -> str:
 
 def _change_at(source: Source, use: Node, name: str, *, whole: bool) -> str:
     """Why one use of a variable changes it, or lets others change it."""
-    line, above = source.line(use), source.parent(use)
-    if isinstance(above, cst.Attribute) and above.value is use:
-        outer, method = source.parent(above), above.attr.value
-        if isinstance(outer, cst.Call) and outer.func is above:
-            changing = method.endswith("_") or method in CHANGING
-            if changing or any(argument(outer, word) is not None for word in _IN_PLACE):
-                return f"line {line} changes `{name}` in place"
-        if isinstance(outer, cst.AssignTarget | cst.AugAssign):
-            return f"line {line} sets `{name}.{method}`"
+    line, part, above = source.line(use), use, source.parent(use)
+    # rows["items"][0].append(1) changes rows as well
+    while isinstance(above, cst.Attribute | cst.Subscript) and above.value is part:
+        part, above = above, source.parent(above)
+    if isinstance(part, cst.Attribute) and isinstance(above, cst.Call) and above.func is part:
+        method = part.attr.value
+        changing = method.endswith("_") or method in CHANGING
+        if changing or any(argument(above, word) is not None for word in _IN_PLACE):
+            return f"line {line} changes `{name}` in place"
+    written = isinstance(above, cst.AssignTarget | cst.Del)
+    if part is not use and (written or (isinstance(above, cst.AugAssign) and above.target is part)):
+        return f"line {line} sets `{source.code(part)}`"
+    above = source.parent(use)
     if isinstance(above, cst.Arg):
         if above.keyword is not None and above.keyword.value == "out":
             return f"line {line} writes into `{name}`"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import libcst as cst
 
-from gpudoc.fix.flow import FILLING
 from gpudoc.fix.model import Claim, Evidence
 from gpudoc.fix.rewrites.base import (
     Proposal,
@@ -15,6 +14,7 @@ from gpudoc.fix.rewrites.base import (
     replace,
     statements,
 )
+from gpudoc.fix.rewrites.workers import ITERABLES, RANDOM, differs_in_worker, is_unsharded, why_not_in_workers
 from gpudoc.fix.source import Edit, Source
 from gpudoc.fix.tree import (
     argument,
@@ -28,9 +28,7 @@ from gpudoc.fix.tree import (
     dotted,
     is_false,
     is_literal,
-    local_functions,
     loops_around,
-    methods,
     qualified,
     scope_of,
     words,
@@ -38,22 +36,7 @@ from gpudoc.fix.tree import (
 from gpudoc.patterns import Pattern
 
 WORKERS, ONE_WORKER, PERSISTENT, PINNED = "loader-workers", "iterable-worker", "persistent-workers", "pin-memory"
-_ITERABLES = frozenset({"IterableDataset", "IterDataPipe"})
-_RANDOM = Pattern(
-    r"\b(?:random|rand|randn|randint|randperm|uniform|normal|shuffle|choice|choices|sample|multinomial|bernoulli)\b"
-)
 _DROPS = Pattern(r"(?i).*dropout|droppath|rrelu")
-# transforms and collators of libraries that draw from the generator of the process that calls them
-_DRAWS = Pattern(
-    r"^(?:Random\w*|ColorJitter|AutoAugment|TrivialAugment\w*|RandAugment|AugMix|ElasticTransform|GaussianBlur|GaussianNoise|MixUp|CutMix|DataCollatorForLanguageModeling|DataCollatorForWholeWordMask|DataCollatorForPermutationLanguageModeling|albumentations|SpecAugment|TimeMasking|FrequencyMasking)$"
-)
-_NOT_DRAWS = frozenset({"RandomSampler"})
-_HANDLES = frozenset(
-    {"open", "File", "connect", "ZipFile", "TarFile", "LMDB", "Environment", "VideoCapture", "socket", "Popen"}
-)
-_ON_GPU = frozenset({"cuda"})
-_CHANGING = FILLING | {"pop", "popleft", "popitem", "clear", "remove", "sort", "reverse"}
-_SEEDED = frozenset({"default_rng", "RandomState", "Random"})
 
 
 def _loader_call(source: Source, evidence: Evidence) -> cst.Call | None:
@@ -86,7 +69,7 @@ def _find(source: Source, evidence: Evidence, rewrite: str) -> list[Proposal]:
     if call is None or chosen < 1:
         return []
     owner = _data_set(source, call)
-    unsharded = owner is not None and _is_unsharded(source, owner)
+    unsharded = owner is not None and is_unsharded(source, owner)
     if unsharded != (rewrite == ONE_WORKER):
         return []
     site = RewriteSite(rewrite, Claim.EXACT, source, call)
@@ -94,7 +77,7 @@ def _find(source: Source, evidence: Evidence, rewrite: str) -> list[Proposal]:
     edit = _write_workers(source, call, number)
     if edit is None:
         return []
-    reason = edit if isinstance(edit, str) else _why_not(source, call, owner)
+    reason = edit if isinstance(edit, str) else why_not_in_workers(source, call, owner)
     if reason or isinstance(edit, str):
         return [site.refuse(reason)]
     more = "One more process reads" if number == 1 else f"{number} more processes read"
@@ -131,99 +114,6 @@ def _class_of_value(source: Source, call: cst.Call, value: cst.BaseExpression) -
     return None
 
 
-def _is_unsharded(source: Source, owner: cst.ClassDef) -> bool:
-    return bool(_ITERABLES & set(bases(source, owner))) and "get_worker_info" not in {
-        one.value for one in below(owner) if isinstance(one, cst.Name)
-    }
-
-
-def _why_not(source: Source, call: cst.Call, owner: cst.ClassDef | None) -> str:
-    """What a worker would do in another way than the main process."""
-    context = argument(call, "multiprocessing_context")
-    if context is not None:
-        return "the loader says how its processes start, which may need more than a number"
-    drawing = sorted(word for word in words(source) if _DRAWS.match(word) and word not in _NOT_DRAWS)
-    if drawing:
-        return f"`{drawing[0]}` draws random numbers, and a worker draws others than the main process"
-    collate = argument(call, "collate_fn", 6)
-    bodies: list[cst.CSTNode] = [owner] if owner is not None else []
-    if collate is not None:
-        bodies += [collate.value, *local_functions(source, dotted(collate.value).rsplit(".", 1)[-1])]
-    for body in bodies:
-        if reason := _differs_in_worker(source, body, depth=0):
-            return reason
-    return ""
-
-
-def _differs_in_worker(source: Source, body: cst.CSTNode, *, depth: int) -> str:
-    initial = methods(body).get("__init__") if isinstance(body, cst.ClassDef) else None
-    name = body.name.value if isinstance(body, cst.ClassDef | cst.FunctionDef) else "the collate function"
-    inside = set(below(initial)) if initial is not None else set()
-    for one in below(body):
-        if isinstance(one, cst.Call):
-            called_name = called(one)
-            full = source.code(one.func)
-            if one in inside:
-                if called_name in _HANDLES and not _closed_by_with(source, one):
-                    return f"`{name}` opens `{full}` when it is made, and processes would share one place in the file"
-            elif _RANDOM.search(full) and not local_functions(source, called_name) and not _is_seeded(source, one):
-                return f"`{full}` draws random numbers for a sample, and a worker draws others than the main process"
-            if called_name in _ON_GPU or (called_name == "to" and "cuda" in source.code(one)):
-                return f"`{name}` holds or makes tensors on the GPU, which worker processes cannot share safely"
-            if one not in inside and _changes_own(one):
-                return f"`{name}` calls `{full}` while it reads samples, and each worker would change its copy"
-            if one not in inside and depth < 3:
-                for function in local_functions(source, called_name):
-                    inner = function is body or function in set(below(body))
-                    if not inner and (reason := _differs_in_worker(source, function, depth=depth + 1)):
-                        return reason
-        if one not in inside and isinstance(one, cst.Assign | cst.AugAssign | cst.AnnAssign):
-            for bound, _ in binding(one):
-                if bound.startswith("self.") and isinstance(body, cst.ClassDef) and _reads(body, one):
-                    return f"`{name}` changes `{bound}` while it reads samples, and each worker would change its copy"
-        if one not in inside and isinstance(one, cst.Global | cst.Nonlocal):
-            return f"`{name}` changes a variable outside of it, and each worker would change its copy"
-    return ""
-
-
-def _changes_own(call: cst.Call) -> bool:
-    if not isinstance(call.func, cst.Attribute) or call.func.attr.value not in _CHANGING:
-        return False
-    return dotted(call.func.value).startswith("self.")
-
-
-def _is_seeded(source: Source, call: cst.Call) -> bool:
-    """Whether a draw is from a generator that the same function made from a seed, so that it is the same anywhere."""
-    if called(call) in _SEEDED:
-        return bool(call.args)
-    given = argument(call, "generator")
-    name = dotted(given.value) if given is not None else dotted(call.func).partition(".")[0]
-    made = [one for one in bindings(scope_of(source, call), name) if isinstance(one, cst.Assign)]
-    return (
-        len(made) == 1
-        and isinstance(made[0].value, cst.Call)
-        and called(made[0].value) in {*_SEEDED, "manual_seed"}
-        and bool(made[0].value.args)
-        and scope_of(source, made[0]) is scope_of(source, call)
-        and scope_of(source, call) is not source.module
-    )
-
-
-def _reads(owner: cst.ClassDef, node: cst.CSTNode) -> bool:
-    """Whether a node is in one of the methods that a worker runs; a setter that the main process calls is not."""
-    called_by_main = {"set_epoch", "__init__", "reset", "setup", "prepare"}
-    return any(node in set(below(one)) for name, one in methods(owner).items() if name not in called_by_main)
-
-
-def _closed_by_with(source: Source, call: cst.Call) -> bool:
-    return any(isinstance(above, cst.WithItem) for above in source.ancestors(call)) or _chained(source, call)
-
-
-def _chained(source: Source, call: cst.Call) -> bool:
-    above = source.parent(call)
-    return isinstance(above, cst.Attribute) and above.attr.value in ("read", "readlines")
-
-
 def find_persistent(source: Source, evidence: Evidence) -> list[Proposal]:
     """Workers that live on, where starting them takes time and no random number depends on it."""
     call = _loader_call(source, evidence)
@@ -256,9 +146,9 @@ def _depends_on_start(source: Source, call: cst.Call) -> str:
         return "the data set is not in this file: whether it is changed between epochs cannot be seen"
     if {"set_epoch", "epoch"} & {one.value for one in below(owner) if isinstance(one, cst.Name)}:
         return "the data set is given the epoch, which workers that live on would never see"
-    if _is_unsharded(source, owner) or _ITERABLES & set(bases(source, owner)):
+    if is_unsharded(source, owner) or ITERABLES & set(bases(source, owner)):
         return "a data set that can only be iterated may go on in a worker where it stopped"
-    if reason := _differs_in_worker(source, owner, depth=0):
+    if reason := differs_in_worker(source, owner, depth=0):
         return reason
     shuffled = argument(call, "shuffle", 2)
     own = argument(call, "generator") is not None
@@ -274,7 +164,7 @@ def _depends_on_start(source: Source, call: cst.Call) -> str:
 def _drawn_by_steps(source: Source) -> str:
     """What surely or perhaps draws random numbers in the steps: dropout, samples, a model that is not in this file."""
     for word in sorted(words(source)):
-        if _DROPS.match(word) or _RANDOM.fullmatch(word):
+        if _DROPS.match(word) or RANDOM.fullmatch(word):
             return word
     return "" if any(_is_model(source, one) for one in source.nodes) else "a model that is not in this file perhaps"
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import libcst as cst
 
 from gpudoc.fix.flow import is_plain
@@ -33,20 +31,20 @@ from gpudoc.fix.tree import (
     function_of,
     loops_around,
     methods,
+    model_is_shown,
     qualified,
     scope_of,
     uses,
     words,
 )
+from gpudoc.patterns import Pattern
 
 OUTPUTS, CHUNKS, ACTIVATIONS = "kept-outputs", "batch-in-chunks", "activation-checkpointing"
 _NUM_CHUNKS = 4
 # statistics of a batch, or numbers that are kept from forward to forward
-_STATISTICS = re.compile(r"(?i)batch_?norm|instance_?norm|syncbatch|track_running_stats|\bghost_?norm|spectral_norm")
-_CHANCE = re.compile(
-    r"(?i)dropout|droppath|drop_path|stochastic_?depth|^rand|^rrelu|gumbel|bernoulli|multinomial|rsample"
-)
-_IN_BATCH = re.compile(
+_STATISTICS = Pattern(r"(?i)batch_?norm|instance_?norm|syncbatch|track_running_stats|\bghost_?norm|spectral_norm")
+_CHANCE = Pattern(r"(?i)dropout|droppath|drop_path|stochastic_?depth|^rand|^rrelu|gumbel|bernoulli|multinomial|rsample")
+_IN_BATCH = Pattern(
     r"(?i)contrastive|info_?nce|nt_?xent|triplet|clip_?loss|in_?batch|negatives|similarity|barlow|vicreg|ctc"
 )
 _MEANS = frozenset(
@@ -209,7 +207,7 @@ def _side_effects(source: Source) -> str:
     return ""
 
 
-def _model_words(source: Source, pattern: re.Pattern[str], reason: str) -> str:
+def _model_words(source: Source, pattern: Pattern, reason: str) -> str:
     found = sorted(word for word in words(source) if pattern.search(word))
     return f"`{found[0]}` {reason}" if found else ""
 
@@ -289,12 +287,7 @@ def _whole_batch(source: Source, forward: cst.Call, criterion: cst.Call) -> str:
         if found := _model_words(source, pattern, reason):
             return found
     name = dotted(forward.func)
-    made = [one for one in bindings(source.module, name) if isinstance(one, cst.Assign)]
-    shown = len(made) == 1 and any(
-        class_of_call(source, one) is not None or qualified(source, one.func).startswith("torch.nn.")
-        for one in calls(made[0].value)
-    )
-    if not shown:
+    if not model_is_shown(source, name):
         return f"`{name}` is not in this file, and may take statistics of the whole batch"
     loss = criterion
     if called(criterion) not in _MEANS:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import re
-
 import libcst as cst
 
 from gpudoc.fix.model import Claim, Evidence
 from gpudoc.fix.rewrites.base import Proposal, Rewrite, RewriteSite, replace
 from gpudoc.fix.source import Edit, Node, Source
 from gpudoc.fix.tree import called, calls, qualified, words
+from gpudoc.patterns import Pattern
 
 ID = "float64-by-accident"
 _LEAST = 0.5
 _FROM_NUMPY = frozenset({"torch.from_numpy", "torch.as_tensor"})
-_MEANT = re.compile(
+_MEANT = Pattern(
     r"(?i)gradcheck|float64|set_default_dtype|finite_?diff|ode(?:int)?$|solver|laplac|hessian|lbfgs|cholesky|eigh?$|svd|"
     r"inverse|timestamp|money|price|longdouble|epsilon"
 )
-_LABELS = re.compile(r"(?i)cross_?entropy|nll_?loss|embedding")
+_LABELS = Pattern(r"(?i)cross_?entropy|nll_?loss|embedding")
 
 
 def find(source: Source, evidence: Evidence) -> list[Proposal]:

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-import re
-
 import libcst as cst
 
 from gpudoc.fix.flow import backwards, feeding_backward, key
 from gpudoc.fix.model import Claim, Evidence
 from gpudoc.fix.rewrites.base import Proposal, Rewrite, RewriteSite, measured_lines, replace, statements
+from gpudoc.fix.rewrites.vocabulary import DRAWS
 from gpudoc.fix.source import Node, Source
 from gpudoc.fix.tree import (
     bases,
     below,
     binding,
-    bindings,
     called,
     calls,
-    class_of_call,
     dotted,
     enclosing,
     methods,
-    qualified,
+    model_is_shown,
     words,
 )
+from gpudoc.patterns import Pattern
 
 ID = "double-forward"
-_CHANGES_FORWARD = re.compile(
-    r"(?i)dropout|drop_?path|batch_?norm|instance_?norm|^rand(?!n$)|rrelu|gumbel|bernoulli|multinomial|sample$|spectral_norm"
+_CHANGES_FORWARD = Pattern(
+    r"(?i)dropout|drop_?path|batch_?norm|instance_?norm|rrelu|gumbel|bernoulli|multinomial|sample$|spectral_norm"
 )
 _CHANGES_MODEL = frozenset(
     {"step", "train", "eval", "load_state_dict", "requires_grad_", "to", "half", "apply", "update"}
@@ -52,7 +50,7 @@ def _first_time(source: Source, statement: Node, call: cst.Call) -> cst.Assign |
     """The earlier `out = model(x)` of the same block, or of the block around a `with`."""
     around = statement
     block = source.parent(around)
-    while isinstance(block, cst.IndentedBlock) and isinstance(source.parent(block), cst.With):
+    while isinstance(block, cst.IndentedBlock) and _only_drops_gradients(source.parent(block)):
         around = source.parent(block) or around
         block = source.parent(around)
     if not isinstance(block, cst.IndentedBlock):
@@ -67,6 +65,12 @@ def _first_time(source: Source, statement: Node, call: cst.Call) -> cst.Assign |
     return None
 
 
+def _only_drops_gradients(node: Node | None) -> bool:
+    return isinstance(node, cst.With) and all(
+        isinstance(one.item, cst.Call) and called(one.item) in ("no_grad", "inference_mode") for one in node.items
+    )
+
+
 def _reused(source: Source, statement: Node, call: cst.Call, first: cst.Assign) -> Proposal:
     site = RewriteSite(ID, Claim.EXACT, source, call)
     out = dotted(first.targets[0].target)
@@ -75,10 +79,14 @@ def _reused(source: Source, statement: Node, call: cst.Call, first: cst.Assign) 
     start, end = source.span(first)[1], source.span(call)[0]
     scope = enclosing(source, first, cst.IndentedBlock)
     for one in below(scope) if scope is not None else ():
-        if not isinstance(one, cst.BaseSmallStatement | cst.Call) or not start <= source.span(one)[0] < end:
+        if not isinstance(one, cst.BaseSmallStatement | cst.Call | cst.Name) or not start <= source.span(one)[0] < end:
             continue
         if isinstance(one, cst.Call) and (called(one) in _CHANGES_MODEL or called(one).endswith("_")):
             return site.refuse(f"line {source.line(one)} may change the model or the batch between the two calls")
+        if isinstance(one, cst.Name) and one.value == dotted(call.func).partition(".")[0]:
+            above = source.parent(one)
+            if not (isinstance(above, cst.Attribute) and above.attr.value == "zero_grad"):
+                return site.refuse(f"line {source.line(one)} may change the model or the batch between the two calls")
         if any(name in (out, dotted(call.args[0].value), dotted(call.func)) for name, _ in binding(one)):
             return site.refuse(f"line {source.line(one)} sets one of the names between the two calls")
     off = any(
@@ -98,21 +106,14 @@ def _differs(source: Source, call: cst.Call) -> str:
     for word in sorted(words(source)):
         if _CHANGES_FORWARD.search(word):
             return f"`{word}` in this file: the second call may give something else than the first, or change the model"
-    made = [one for one in bindings(source.module, name) if isinstance(one, cst.Assign)]
-    shown = made and all(
-        isinstance(one.value, cst.Call)
-        and any(
-            class_of_call(source, inner) is not None or qualified(source, inner.func).startswith("torch.nn.")
-            for inner in calls(one.value)
-        )
-        for one in made
-    )
-    if not shown:
+    if not model_is_shown(source, name):
         return f"`{name}` is not made in this file, and the second call may give something else than the first"
     for owner in source.nodes:
         if isinstance(owner, cst.ClassDef) and any(base.endswith("Module") for base in bases(source, owner)):
             for method, function in methods(owner).items():
                 for one in below(function) if method != "__init__" else ():
+                    if isinstance(one, cst.Call) and DRAWS.search(called(one)):
+                        return f"line {source.line(one)} draws random numbers in a forward"
                     if any(bound.startswith("self.") for bound, _ in binding(one)):
                         return f"line {source.line(one)} changes the model in a forward"
     return ""

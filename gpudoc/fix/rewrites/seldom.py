@@ -38,6 +38,7 @@ from gpudoc.patterns import Pattern
 CHECKPOINT, LOGGING, ITEM = "checkpoint-each-step", "logging-each-step", "item-each-step"
 # saving may take this much of a run
 _SAVING = 0.02
+_MOVES = frozenset({"rename", "replace", "unlink", "symlink_to", "exists", "stat", "system", "copy2", "copyfile"})
 _LOG_EVERY = 50
 _LOGS = frozenset(
     {"add_histogram", "add_scalar", "add_scalars", "add_image", "add_figure", "add_text", "log", "log_metrics"}
@@ -84,6 +85,9 @@ def _save_seldom(site: RewriteSite, share: float) -> Proposal:
         return site.refuse("it is saved under a condition already")
     if any(qualified(source, one.func) == "torch.load" or called(one) == "load_state_dict" for one in calls(loop)):
         return site.refuse("the loop reads checkpoints again")
+    for one in calls(loop.body):
+        if dotted(one.func).partition(".")[0] in ("os", "shutil", "subprocess") or called(one) in _MOVES:
+            return site.refuse(f"line {source.line(one)} does something with files in each step, perhaps with this one")
     # saving takes share of a step, so it may come every so many steps
     every = _round(share / max(1 - share, 0.01) / _SAVING)
     condition = f"({step} + 1) % {every} == 0 or {step} + 1 == {last}"

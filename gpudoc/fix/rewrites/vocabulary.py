@@ -35,8 +35,7 @@ PARSING = _set("""
 WRITERS = _set("to_csv to_parquet to_json to_pickle savetxt write_text write_bytes savez save_file")
 # objects without state between two calls
 BUILDERS = _set("""
-    re.compile tiktoken.get_encoding tiktoken.encoding_for_model torch.nn.MSELoss torch.nn.L1Loss
-    torch.nn.CrossEntropyLoss torch.nn.BCEWithLogitsLoss torch.nn.NLLLoss torch.nn.SmoothL1Loss
+    re.compile tiktoken.get_encoding tiktoken.encoding_for_model
 """)
 PRETRAINED = Pattern(r"^transformers\.\w*Tokenizer\w*\.from_pretrained$")
 TRANSFORM = Pattern(

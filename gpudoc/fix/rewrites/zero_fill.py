@@ -7,7 +7,20 @@ import libcst as cst
 from gpudoc.fix.model import Claim, Evidence
 from gpudoc.fix.rewrites.base import Proposal, Rewrite, RewriteSite, drop_argument, measured_lines, statements
 from gpudoc.fix.source import Source
-from gpudoc.fix.tree import argument, bases, below, called, calls, is_false, is_true, words
+from gpudoc.fix.tree import (
+    argument,
+    bases,
+    below,
+    bindings,
+    called,
+    calls,
+    dotted,
+    is_false,
+    is_true,
+    loops_around,
+    model_is_shown,
+    words,
+)
 
 ID = "zero-fill"
 _LEAST = 0.03
@@ -34,7 +47,7 @@ def find(source: Source, evidence: Evidence) -> list[Proposal]:
             if arg is None or is_true(arg.value):
                 continue
             site = RewriteSite(ID, Claim.EXACT, source, call)
-            reason = _why_not(source, arg)
+            reason = _why_not(source, arg) or _model_is_hidden(source, call)
             found.append(site.refuse(reason) if reason else site.change([drop_argument(source, call, arg)]))
     return found
 
@@ -54,6 +67,34 @@ def _why_not(source: Source, arg: cst.Arg) -> str:
         ):
             return f"line {source.line(node)} switches gradients of parameters on or off during the run"
     return _partial_use(source)
+
+
+def _model_is_hidden(source: Source, call: cst.Call) -> str:
+    """Why it cannot be seen that each step gives all parameters a gradient."""
+    name = dotted(call.func).rpartition(".")[0]
+    made = [one for one in bindings(source.module, name) if isinstance(one, cst.Assign)]
+    model = name
+    if len(made) == 1 and isinstance(made[0].value, cst.Call) and made[0].value.args:
+        given = made[0].value.args[0].value
+        if isinstance(given, cst.Call) and called(given) == "parameters":
+            model = dotted(given.func).rpartition(".")[0]
+        else:
+            return "the optimizer is given more than the parameters of one model, and some may get no gradient"
+    if not model_is_shown(source, model):
+        return f"`{model}` is not made in this file, and may leave a parameter without a gradient in some step"
+    runs = [one for one in calls(source.module) if dotted(one.func) == model]
+    loops = loops_around(source, call)
+    always = [one for one in runs if loops and not _under_condition(source, one, loops[0])]
+    return "" if always else f"it cannot be seen that `{model}` runs in each step"
+
+
+def _under_condition(source: Source, node: cst.CSTNode, loop: cst.CSTNode) -> bool:
+    for above in source.ancestors(node):
+        if above is loop:
+            return False
+        if isinstance(above, cst.If | cst.IfExp | cst.Try | cst.BooleanOperation):
+            return True
+    return True
 
 
 def _partial_use(source: Source) -> str:

@@ -1,0 +1,13 @@
+# hot `rows = json` 0.5 -> refused: `self.path` is not set in `__init__` alone
+import json, torch
+from torch.utils.data import Dataset
+class D(Dataset):
+    def __init__(self, path):
+        self.path = path
+    def __getitem__(self, i):
+        rows = json.load(open(self.path))
+        return torch.tensor(rows[i])
+d = D("a.json")
+for e in range(3):
+    d.path = f"{e}.json"
+    print(d[0])
