@@ -29,7 +29,7 @@ _ELSEWHERE = {
 }
 # it removes things, and is offered only for what is surely meant
 _REMOVES = frozenset({"clean"})
-_EXTRA = Pattern(r"unexpected extra arguments? ?\((.{1,500})\)$")
+_EXTRA = Pattern(r"unexpected extra arguments?(?:\(s\))? ?\((.{1,500})\)$")
 # how a script may read options that it does not name itself
 _READS_ANY = Pattern(r"\b(?:hydra|fire|HfArgumentParser|LightningCLI|absl|parse_known_args|REMAINDER|jsonargparse)\b")
 _MOST_SOURCE = 1 << 20
