@@ -8,12 +8,13 @@ same is given up.
 
 from __future__ import annotations
 
+import math
 import re
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import FrameType
@@ -108,6 +109,95 @@ class Pattern:
         return self._compiled
 
 
+class Unproved(Pattern):
+    """What RE2 searches for where it is installed: here Python's engine does, and nobody measured how its work grows.
+
+    Where a search cannot be interrupted, the text is searched in pieces, with the time looked at between two; what
+    could be busy with one piece for long is given up, and the text's `SearchTime` names it.
+    """
+
+    __slots__ = ()
+
+    def search(self, text: str, start: int = 0) -> re.Match[str] | None:
+        """The first match anywhere in `text` from `start`."""
+        limit = _deadline.get()
+        if limit is None or limit.is_interrupting:
+            return super().search(text, start)
+        return next(self._in_pieces(text, start, limit), None)
+
+    def finditer(self, text: str) -> Iterator[re.Match[str]]:
+        """Every match, first to last."""
+        limit = _deadline.get()
+        return super().finditer(text) if limit is None or limit.is_interrupting else self._in_pieces(text, 0, limit)
+
+    def _in_pieces(self, text: str, start: int, limit: SearchTime) -> Iterator[re.Match[str]]:
+        compiled = self._compiled or self._ready()
+        if growth(self.source, compiled.flags) > _MOST_GROWTH:
+            limit.given_up.setdefault(self.source)
+            return
+        for begin in range(start, max(start + 1, len(text)), PIECE):
+            if not limit.allows(self.source):
+                return
+            # what begins in a piece ends in it or in the next one
+            for match in compiled.finditer(text, max(begin, start), begin + 2 * PIECE):
+                if match.start() >= begin + PIECE and begin + PIECE < len(text):
+                    break
+                start = max(match.end(), match.start() + 1)
+                yield match
+
+
+# characters of a piece, and the power of them with which a search of one may grow: some tenths of a second
+PIECE = 1_000
+_MOST_GROWTH = 2.4
+_ENDLESS = 9.0
+
+
+def growth(source: str, flags: int = 0) -> float:
+    """The power of a piece's length with which the work of a search may grow at worst, by the expression's parts.
+
+    Runs of blanks do not count: in the texts that are searched a run is one.
+    """
+    try:
+        from re import _parser as parser  # type: ignore[attr-defined]
+    except ImportError:  # Python 3.10
+        import sre_parse as parser
+
+    return 1 + _growth(parser.parse(source, flags & (DOTALL | IGNORECASE | MULTILINE)))
+
+
+def _growth(tree: Iterable[tuple[object, Any]]) -> float:
+    power = 0.0
+    for operation, value in tree:
+        match str(operation):
+            case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
+                least, most, inner = value
+                if str(inner) == _BLANKS or most == least == 1:
+                    continue
+                if not (held := _growth(inner)) and most <= 1:
+                    continue
+                # in a repeat, what repeats or may be read in two ways does so each time
+                power += min(most, _ENDLESS) * held if most < PIECE else _ENDLESS * (held > 0) + 1
+                power += math.log(most, PIECE) if 1 < most < PIECE else 0.0
+            case "SUBPATTERN":
+                power += _growth(value[-1])
+            case "BRANCH":
+                power += max(map(_growth, value[1])) + math.log(len(value[1]), PIECE)
+            case "ASSERT" | "ASSERT_NOT":
+                power += _growth(value[1])
+            case "ATOMIC_GROUP":
+                power += _growth(value)
+            case "GROUPREF" | "GROUPREF_EXISTS":
+                power += _ENDLESS
+    return power
+
+
+_BLANKS = "[(IN, [(CATEGORY, CATEGORY_SPACE)])]"
+
+
+class NoLinearEngineError(ValueError):
+    """RE2 is not installed."""
+
+
 class Linear:
     """A regular expression that RE2 searches in characters of one byte, as `to_ascii` makes them."""
 
@@ -120,7 +210,7 @@ class Linear:
             from re2 import _re2 as re2  # type: ignore[attr-defined]
         except ImportError as problem:
             # it is compiled: the archive of `make zipapp` has none
-            raise ValueError(f"RE2 cannot be imported: {problem}") from None
+            raise NoLinearEngineError(f"RE2 cannot be imported: {problem}") from None
 
         options = re2.RE2.Options()
         options.encoding = options.Encoding.LATIN1
@@ -215,15 +305,18 @@ class SearchTime:
     """How long one text may be searched: `SEARCH_S` for one search, `TEXT_S` for all of them, in CPU time.
 
     In the main thread a search that takes longer is interrupted, where nobody else uses the timer of the process; in
-    another thread no search begins any more once the text has had its time.
+    another thread no search begins any more once the text has had its time, and those are bounded whose work can grow
+    (`Unproved`).
     """
 
-    __slots__ = ("_ends", "_seen", "_ticks", "given_up")
+    __slots__ = ("_ends", "_seen", "_ticks", "given_up", "is_interrupting")
 
     def __init__(self) -> None:
         self._ends = time.thread_time() + TEXT_S
         self._seen: tuple[Pattern, int] | None = None
         self._ticks = 0
+        self.is_interrupting = False
+        """Whether a search that takes too long is interrupted here."""
         self.given_up: dict[str, None] = {}
         """The expressions that were not searched for, or not to the end, in order."""
 
@@ -288,6 +381,7 @@ def _timer(own: SearchTime) -> Iterator[None]:
         signal.signal(signal.SIGVTALRM, own.tick)
         signal.siginterrupt(signal.SIGVTALRM, False)
         signal.setitimer(signal.ITIMER_VIRTUAL, _TICK_S, _TICK_S)
+        own.is_interrupting = True
         try:
             yield
         finally:

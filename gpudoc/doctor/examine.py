@@ -107,7 +107,8 @@ def _judge(
 
 def _unfinished(report: Report, given_up: Sequence[str]) -> Report:
     """The report of a text in which searches were given up: what they look for is not checked."""
-    because = f"{format_count(len(given_up), 'expression')} took too long on this text: {given_up[0][:80]}"
+    count = format_count(len(given_up), "expression")
+    because = f"{count} took too long on this text, or could not be bounded: {given_up[0][:80]}"
     report = replace(report, skipped=(*report.skipped, Skipped("signatures", because)))
     if report.verdict != "healthy":
         return report

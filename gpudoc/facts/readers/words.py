@@ -6,7 +6,18 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpudoc.patterns import DOTALL, MULTILINE, Linear, Match, Pattern, Span, allowed, to_ascii
+from gpudoc.patterns import (
+    DOTALL,
+    MULTILINE,
+    Linear,
+    Match,
+    NoLinearEngineError,
+    Pattern,
+    Span,
+    Unproved,
+    allowed,
+    to_ascii,
+)
 
 _SHORTEST = 3
 _OPTIONAL = ("?", "*", "{0", "{,")
@@ -141,11 +152,14 @@ def _compile(source: str) -> Linear | Pattern:
     # " +" means no more than a blank does, and Python 3.10 refuses the two signs that would come of it
     plain = source.replace(" +", " ").replace(" ?", r"\s*").replace(" *", r"\s*").replace(" ", r"\s+")
     small = _AS_IT_IS.sub(lambda part: part[1] or part[0].lower(), plain)
+    # a search leaps to letters, and would try a boundary at every character
+    plain = _BOUNDARY.sub(r"\1(?<=\\b\1)", small)
     try:
         return Linear(f"(?sm){small}")
+    except NoLinearEngineError:
+        return Unproved(plain, DOTALL | MULTILINE)
     except ValueError:
-        # a search leaps to letters, and would try a boundary at every character
-        return Pattern(_BOUNDARY.sub(r"\1(?<=\\b\1)", small), DOTALL | MULTILINE)
+        return Pattern(plain, DOTALL | MULTILINE)
 
 
 # signs that mean something else in small letters
