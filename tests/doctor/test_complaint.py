@@ -211,6 +211,10 @@ def test_a_figure_is_no_complaint_where_somebody_asks_what_it_means_or_adds_some
     "The time of an iteration increases with every epoch.",
     "Its clock drops to 780 MHz.",
     "GPU 占用率一直很低",
+    "For inputs of different lengths the model is recompiled.",
+    "Saving the weights takes 10 minutes.",
+    "The speed is low.",
+    "The time of each step is unstable.",
 ])  # fmt: skip
 def test_these_are_complaints(text):
     assert complaint_of(read(text).text) is not None
