@@ -21,7 +21,7 @@ from gpudoc.errors import GpudocError
 from gpudoc.locks import InUseError, Lock, take_lock
 from gpudoc.patterns import Pattern
 
-NAMES = ("cell", "demo", "job", "launch", "prove", "reduce", "run", "trial", "tune", "watch")
+NAMES = ("cell", "fix", "demo", "job", "launch", "prove", "reduce", "run", "trial", "tune", "watch")
 # a job's processes hold a lock on them as long as one of them can write there
 STDOUT, STDERR = "stdout", "stderr"
 _LOCK = ".lock"

@@ -19,6 +19,7 @@ from gpudoc.cli.check import check
 from gpudoc.cli.clean import clean
 from gpudoc.cli.demo import demo
 from gpudoc.cli.doctor import doctor
+from gpudoc.cli.fix import fix
 from gpudoc.cli.mcp import mcp
 from gpudoc.cli.options import Invocation
 from gpudoc.cli.train import train
@@ -76,6 +77,7 @@ for command, short in (
     (doctor, "Find why the GPU does not train, and the fix."),
     (bench, "Measure how fast this machine is, and how fast it could be."),
     (tune, "Find the fastest settings that fit, as a profile."),
+    (fix, "Find the smallest change to a script that helps, and prove it."),
     (train, "Train with them: exact resume, rescue from out-of-memory."),
     (demo, "Show six failures and doctor's answers, without a GPU or a file."),
     (check, "Check cfg.yaml files and profiles for mistakes."),

@@ -58,6 +58,7 @@ def _here() -> Isolation:
 class Cell:
     """One cell: `scratch` is an existing folder of gpudoc's that stays as it is, `network` leaves the machine's own.
 
+    `files` are seen in it with another content.
     `room_bytes` is what a trial may write elsewhere in all; None takes an eighth of the memory that is free. Layers on
     disk are for kernels that cannot keep them in memory, which use it by themselves.
     """
@@ -65,6 +66,7 @@ class Cell:
     scratch: Path
     network: bool = False
     room_bytes: int | None = None
+    files: Mapping[Path, bytes] = field(default_factory=dict)
     in_memory: bool = True
     isolation: Isolation = field(default_factory=_here)
 
@@ -99,6 +101,7 @@ class Cell:
                 "processes": self.isolation.processes,
                 "near": [os.path.realpath(path) for path in near if os.path.isdir(path)],  # noqa: PTH112 - and str
                 "plan": plan,
+                "files": {str(path): content.decode("latin-1") for path, content in self.files.items()},
             }
         finally:
             # the kernel leaves folders of an overlay's own without any rights

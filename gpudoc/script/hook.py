@@ -17,9 +17,11 @@ from gpudoc.script.messages import (
     ErrorSeen,
     Event,
     HookOrder,
+    LinesSeen,
     LoaderSeen,
     ScriptEnd,
     ScriptStart,
+    StateRecord,
     StepsMeasured,
     StepsSeen,
     Total,
@@ -41,6 +43,8 @@ class ProcessSeen:
     error: ErrorSeen | None = None
     asides: tuple[str, ...] = ()
     measured: bool = False
+    record: StateRecord | None = None
+    lines: LinesSeen | None = None
     end: ScriptEnd | None = None
 
     @property
@@ -135,6 +139,10 @@ class EventReader:
                 return replace(seen, error=event)
             case Aside():
                 return replace(seen, asides=(*seen.asides, event.why))
+            case StateRecord():
+                return replace(seen, record=event)
+            case LinesSeen():
+                return replace(seen, lines=event)
             case StepsMeasured():
                 return replace(seen, measured=True)
             case ScriptEnd():

@@ -33,6 +33,7 @@ class HookOrder(Part):
     one of them is meant as well. With `steps` the inside says `measured` when this many ran after `warm_steps`, for
     `seconds` at least; on a GPU also after `wake_s` of steps behind the first one. `longest_first` fills the first
     batches of those loaders with the largest samples.
+    `record` asks for a StateRecord, `lines` for LinesSeen.
     `device_limit_bytes` is what torch may take of its GPU, that of `device_index` or of the process's local rank.
     """
 
@@ -46,6 +47,8 @@ class HookOrder(Part):
     seconds: float = Field(default=0.0, ge=0)
     wake_s: float = Field(default=0.0, ge=0)
     record_samples: bool = False
+    record: bool = False
+    lines: bool = False
     device_limit_bytes: int | None = Field(default=None, ge=1)
     device_index: int | None = Field(default=None, ge=0)
 
@@ -202,6 +205,37 @@ class Aside(Part):
     why: str
 
 
+class StateRecord(Part):
+    """What a training came to after `steps`: digests of each scalar that backward was called on and of the state, the
+    files that were written and are still there with their sizes, and the seconds that recording took.
+    """
+
+    kind: Literal["record"] = "record"
+    at: float
+    steps: int
+    roots: tuple[str, ...]
+    state: dict[str, str]
+    files: dict[str, int]
+    seconds: float
+
+
+class LinesSeen(Part):
+    """The user's own lines on the main thread's stack: file, line, and in how many of `looks`.
+
+    `keeps` are lines that add to what grew from step to step; `no_backward` ran modules in evaluation whose graph no
+    backward reached.
+    """
+
+    kind: Literal["lines"] = "lines"
+    at: float
+    looks: int
+    hot: tuple[tuple[str, int, int], ...]
+    keeps: tuple[tuple[str, int], ...]
+    no_backward: tuple[tuple[str, int], ...]
+    anomaly: bool
+    threads: int
+
+
 class StepsMeasured(Part):
     """The steps that the order asked for have run."""
 
@@ -219,7 +253,16 @@ class ScriptEnd(Part):
 
 
 Event = Annotated[
-    ScriptStart | LoaderSeen | DataSeen | StepsSeen | ErrorSeen | Aside | StepsMeasured | ScriptEnd,
+    ScriptStart
+    | LoaderSeen
+    | DataSeen
+    | StepsSeen
+    | ErrorSeen
+    | Aside
+    | StateRecord
+    | LinesSeen
+    | StepsMeasured
+    | ScriptEnd,
     Field(discriminator="kind"),
 ]
 EVENTS: TypeAdapter[Event] = TypeAdapter(Event)

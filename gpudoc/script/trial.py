@@ -94,6 +94,12 @@ class Launches:
         trial = trial_of(request, told, warm_steps=order.warm_steps, wake_s=order.wake_s)
         return trial.model_copy(update={"refused": _refused(told, self.keys), "notes": _notes(told, self.keys)})
 
+    def recorded(
+        self, order: HookOrder, *, patience_s: float, files: Mapping[Path, bytes], more: Mapping[str, str]
+    ) -> LaunchRecord:
+        """The command as it is with an order of the caller's, while some files hold something else."""
+        return self._launch(self.command.words, order, patience_s, self.memory_limit_bytes, more, files)
+
     def _order(self, request: Request) -> HookOrder:
         feed, ahead = request.feed, self.own_ahead
         loader = None
@@ -128,13 +134,14 @@ class Launches:
         patience_s: float,
         limit_bytes: int | None,
         more: Mapping[str, str] = MappingProxyType({}),
+        files: Mapping[Path, bytes] = MappingProxyType({}),
     ) -> LaunchRecord:
         self.count += 1
         with tempfile.TemporaryDirectory(prefix="trial-", dir=self.scratch) as name:
             folder = Path(name) / "events"
             folder.mkdir()
             variables = environment(folder, order, {**self.starting, **TRACKERS_OFF, **more})
-            cell = Cell(scratch=self.scratch, network=self.network) if self.isolated else None
+            cell = Cell(scratch=self.scratch, network=self.network, files=files) if self.isolated else None
             kills, began, meter = oom_kills(), time.monotonic(), Meter()
             running = launch.start(
                 words,

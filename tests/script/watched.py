@@ -75,6 +75,6 @@ def watch(folder, command, order=LOOK, **variables):
     return Watched(done.returncode, done.stdout, done.stderr, read(told))
 
 
-def watch_text(folder, text, order=LOOK, **variables):
+def watch_text(folder, text, order=LOOK, *, head=True, **variables):
     """Run a script of this text, behind HEAD."""
-    return watch(folder, [sys.executable, save(folder, text)], order, **variables)
+    return watch(folder, [sys.executable, save(folder, text, head=head)], order, **variables)

@@ -1,7 +1,9 @@
 """Sees what a training script does, from inside its process, and builds its loaders as ordered; never changes the rest.
 
 It touches: `DataLoader.__init__` and `__iter__`, `__next__` of its iterators, `autocast.__enter__`, `sys.excepthook`,
-torch's global hook after optimizer steps, and in a trial that has a limit torch's share of the GPU's memory. Standard
+torch's global hook after optimizer steps, and in a trial that has a limit torch's share of the GPU's memory. Where a
+record or lines are asked for: `torch.autograd.backward`, `torch.save`, a hook of modules, and the seed of all random
+numbers, which the script may set after that. Standard
 library only, since the script's Python may be another one.
 """
 
@@ -11,7 +13,9 @@ from . import arrival, ending, limits, precision
 from .feed import BatchFeed
 from .loaders import Loaders
 from .pulse import RankPulse
+from .recorder import StateRecorder
 from .report import HookReport
+from .sampling import LineSampler
 from .steps import Steps
 
 
@@ -21,12 +25,15 @@ def start(folder: str) -> HookReport:
     pulse = RankPulse(report)
     feed = BatchFeed(report, pulse)
     loaders = Loaders(report, feed)
-    steps = Steps(report, feed, pulse)
+    recorder, sampler = StateRecorder(report), LineSampler(report)
+    steps = Steps(report, feed, pulse, recorder, sampler)
 
     def torch_is_here(module: object) -> None:
         report.torch_is_here(module)
         limits.limit_device(report, module)
         pulse.builds()
+        recorder.torch_is_here(module)
+        sampler.torch_is_here(module)
 
     def guarded(action: arrival.Action) -> arrival.Action:
         def run(module: object) -> None:
@@ -39,6 +46,7 @@ def start(folder: str) -> HookReport:
     arrival.wait_for(
         {
             "torch": guarded(torch_is_here),
+            "numpy": guarded(recorder.numpy_is_here),
             "torch.utils.data.dataloader": guarded(loaders.torch_is_here),
             "torchdata.stateful_dataloader.stateful_dataloader": guarded(loaders.torchdata_is_here),
             "torch.optim.optimizer": guarded(steps.torch_is_here),

@@ -11,7 +11,9 @@ from . import memory, numbers, precision
 from .feed import BatchFeed, Stretch
 from .gpu_clock import GpuClock
 from .pulse import RankPulse, ranks_of_torch
+from .recorder import StateRecorder
 from .report import HookReport, is_worker
+from .sampling import LineSampler
 
 # how often is told what was seen
 _EVERY_S = 0.5
@@ -44,8 +46,11 @@ class _Piece:
 class Steps:
     """The steps of the optimizer that steps first in each round; others (a discriminator's) belong to its steps."""
 
-    def __init__(self, report: HookReport, feed: BatchFeed, pulse: RankPulse) -> None:
+    def __init__(
+        self, report: HookReport, feed: BatchFeed, pulse: RankPulse, recorder: StateRecorder, sampler: LineSampler
+    ) -> None:
         self._report, self._feed, self._pulse = report, feed, pulse
+        self._recorder, self._sampler = recorder, sampler
         self._is_run = report.is_run
         feed.turning = self._turn
         self._every = _EVERY_RUN_S if report.is_run else _EVERY_S
@@ -98,6 +103,7 @@ class Steps:
             if self._counts(id(optimizer)) and (self._trains or not is_worker()):
                 self._trains = True
                 now = time.perf_counter()
+                self._recorder.stepped(optimizer)
                 if self._is_run and self._count and now - self._told_at < self._every:
                     # a run wants sums only: they are taken when they are told, or another loader is drawn from
                     self._count += 1
@@ -135,11 +141,14 @@ class Steps:
         self._count += 1
         self._settle(now)
         self._pulse.steps(self._count)
+        self._sampler.stepped(self._count)
         if self._is_measured(now):
             self._measured = True
             self._close(wait=True)
             self._finite = numbers.are_finite(optimizer)
             self._tell(now)
+            self._sampler.tell()
+            self._recorder.tell(self._count)
             self._report.tell("measured")
         elif now - self._told_at >= self._every or self._count == 1:
             self._told_at = now
@@ -260,5 +269,7 @@ class Steps:
             self._turn()
             self._close(wait=is_well)
             self._tell(time.perf_counter())
+        self._sampler.tell()
+        self._recorder.tell(self._count)
         seconds = time.perf_counter() - self._report.began
         self._report.tell("end", steps=self._count, seconds=round(seconds, 6))

@@ -1,0 +1,105 @@
+"""What `fix` found as a JSON document (gpudoc.fix.v1)."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from gpudoc.fix.proof import FixProof, describe
+from gpudoc.fix.run import FixResult
+
+FIX = "gpudoc.fix.v1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixChange:
+    """One change that was tried: `claim` is how much stayed as it was, None where nothing could be compared.
+
+    `gain` is how many times as fast, with the two launches that are furthest apart; bytes are of the peak of memory.
+    """
+
+    rewrite: str
+    file: str
+    line: int
+    claim: str | None
+    proof: str
+    why: str
+    gain: tuple[float, float, float] | None
+    peak_before: int | None
+    peak_after: int | None
+    steps: int
+    besides: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixRefusal:
+    """A rewrite that fits a place and would be wrong there, or could be."""
+
+    rewrite: str
+    file: str
+    line: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixSummary:
+    """The whole answer: `diff` is for `patch -p1`, `environment` for the start of the command."""
+
+    command: str
+    accepted: tuple[FixChange, ...]
+    lost: tuple[FixChange, ...]
+    refused: tuple[FixRefusal, ...]
+    diff: str
+    environment: Mapping[str, str]
+    unequal: str
+    untried: int
+    written: tuple[str, ...]
+    launches: int
+    seconds: float
+    notes: tuple[str, ...]
+
+
+def document(result: FixResult) -> dict[str, object]:
+    """The document; paths are relative to the folder that fix was started in, where they lie below it."""
+    summary = FixSummary(
+        command=shlex.join(result.options.command),
+        accepted=tuple(map(_change, result.accepted)),
+        lost=tuple(map(_change, result.lost)),
+        refused=tuple(
+            FixRefusal(rewrite=one.rewrite, file=_name(one.file), line=one.line, reason=one.reason)
+            for one in result.refused
+        ),
+        diff=result.diff.decode("utf-8"),
+        environment=result.environment,
+        unequal=result.unequal,
+        untried=result.untried,
+        written=tuple(map(_name, result.written)),
+        launches=result.launches,
+        seconds=round(result.seconds, 3),
+        notes=result.notes,
+    )
+    return {"schema": FIX, **asdict(summary)}
+
+
+def _change(proof: FixProof) -> FixChange:
+    candidate, span = proof.candidate, proof.gain
+    return FixChange(
+        rewrite=candidate.rewrite,
+        file=_name(candidate.file),
+        line=candidate.line,
+        claim=None if proof.claim is None else proof.claim.value,
+        proof=describe(proof) if proof.claim is not None and proof.is_gain else "",
+        why=proof.why,
+        gain=None if span is None else (round(span.middle, 4), round(span.low, 4), round(span.high, 4)),
+        peak_before=proof.peak_before,
+        peak_after=proof.peak_after,
+        steps=proof.steps,
+        besides=candidate.besides,
+    )
+
+
+def _name(path: Path) -> str:
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

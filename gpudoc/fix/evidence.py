@@ -1,0 +1,79 @@
+"""What one look at a script is evidence of: where its steps spend their time, what they keep, and where it died."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpudoc.facts.host import cpus_usable
+from gpudoc.fix.model import Evidence, HotLine
+from gpudoc.script.look import ScriptLook
+from gpudoc.script.messages import ErrorSeen, StepsSeen
+from gpudoc.script.outcome import LaunchRecord
+from gpudoc.stats import fit_line
+
+# a step that leaves less behind is a step that leaves nothing
+_LEAST_GROWTH_BYTES, _LEAST_POINTS = 64 << 10, 4
+_FRAGMENTED = 0.1
+_FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)', re.MULTILINE)
+
+
+def read_evidence(told: LaunchRecord, look: ScriptLook | None, workers: int | None) -> Evidence:
+    """The evidence of a launch whose order asked for lines; `workers` is what the loader's search chose."""
+    first = next((one for one in told.seen if one.trains), None)
+    error = told.error
+    died = None if error is None or error.shortage is None else _died_at(error)
+    if first is None or first.lines is None:
+        return Evidence(hot=(), died_at=died)
+    seen = first.lines
+    looks = max(1, seen.looks)
+    loader = None if look is None else look.training
+    idle = look is not None and not look.on_gpu and seen.threads < int(cpus_usable())
+    return Evidence(
+        hot=tuple(HotLine(Path(file), line, count / looks) for file, line, count in seen.hot),
+        died_at=died,
+        growth_bytes=_growth(first.steps),
+        num_workers=workers,
+        loader_line=None if loader is None or not loader.line else (_whole(loader.file), loader.line),
+        anomaly_detection=seen.anomaly,
+        cuda=look is not None and look.on_gpu,
+        keeps_at=tuple((Path(file), line) for file, line in seen.keeps),
+        no_backward_at=tuple((Path(file), line) for file, line in seen.no_backward),
+        fragmented=error is not None and error.shortage is not None and _is_fragmented(error),
+        threads=seen.threads if idle else None,
+    )
+
+
+def files_of(evidence: Evidence, folder: Path) -> tuple[Path, ...]:
+    """The files that the evidence names and that lie below `folder`, where most of the time goes first."""
+    named = [one.file for one in evidence.hot]
+    named += [] if evidence.died_at is None else [evidence.died_at.file]
+    named += [file for file, _ in (*evidence.keeps_at, *evidence.no_backward_at)]
+    named += [] if evidence.loader_line is None else [evidence.loader_line[0]]
+    return tuple(dict.fromkeys(file for file in named if file.is_relative_to(folder) and file.is_file()))
+
+
+def _whole(file: str) -> Path:
+    """A path as the stack has it; `python train.py` is known by its name in the folder where it was started."""
+    return Path.cwd() / file
+
+
+def _growth(steps: Sequence[StepsSeen]) -> float | None:
+    points = [(float(one.total.steps), float(one.peak_bytes)) for one in steps if one.peak_bytes is not None]
+    kept = points[len(points) // 3 :]
+    if len(kept) < _LEAST_POINTS:
+        return None
+    slope = fit_line(kept).slope
+    return slope if slope >= _LEAST_GROWTH_BYTES else None
+
+
+def _died_at(error: ErrorSeen) -> HotLine | None:
+    frames = [(_whole(file), int(line)) for file, line in _FRAME.findall(error.traceback)]
+    own = [one for one in frames if "site-packages" not in one[0].parts and "dist-packages" not in one[0].parts]
+    return HotLine(*own[-1], 1.0) if own else None
+
+
+def _is_fragmented(error: ErrorSeen) -> bool:
+    """Whether a good part of what the allocator holds lies in pieces that nothing uses."""
+    return error.allocator.get("inactive_split", 0) > _FRAGMENTED * error.allocator.get("reserved", 0) > 0

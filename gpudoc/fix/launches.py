@@ -1,0 +1,122 @@
+"""Launches of a script for `fix`, each in a cell: a look at it as it is, and recorded runs with some files changed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gpudoc.process.shortage import Shortage
+from gpudoc.script.look import steady
+from gpudoc.script.messages import HookOrder, StateRecord
+from gpudoc.script.outcome import LaunchRecord
+from gpudoc.script.trial import WARM_STEPS, Launches
+
+# what is equal from launch to launch wherever the kernel and Python let it be
+_ALIKE: Mapping[str, str] = {"PYTHONHASHSEED": "0", "MALLOC_MMAP_THRESHOLD_": "262144"}
+_LOOK_STEPS = 24
+_NUMBER = re.compile(r"\d+(?:[.,:]\d+)*(?:e[-+]?\d+)?")
+# a time of one minute is written in other words than one of some seconds, a progress bar is longer later
+_TIMES = re.compile(r"#(?:\s*(?:h|m|s|ms|min|sec|seconds|minutes)\b[\s,]*#?)+")
+_BAR = re.compile(r"[█▏▎▍▌▋▊▉━╸╺]+[█▏▎▍▌▋▊▉━╸╺ ]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedRun:
+    """One recorded run: what it came to, the seconds of its steps without the recording, its peak, what it printed.
+
+    `shortage` is the memory that it died of; `failure` its last words where it failed otherwise; `timed_out`: it did
+    not come to its steps in time; `ended`: the script came to its own end.
+    """
+
+    record: StateRecord | None
+    batches: tuple[str, ...]
+    steps: int
+    seconds: float
+    peak_bytes: int | None
+    printed: tuple[str, ...]
+    ended: bool
+    shortage: Shortage | None = None
+    failure: str = ""
+    timed_out: bool = False
+
+    @property
+    def step_s(self) -> float:
+        """Seconds of a step, with all that came between two of them."""
+        return self.seconds / max(1, self.steps)
+
+
+@dataclass(slots=True, kw_only=True)
+class FixLaunches:
+    """Starts the script for looks and recorded runs; `files` are the changes that were accepted so far."""
+
+    launches: Launches
+    files: dict[Path, bytes] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def look(self, *, seconds: float, patience_s: float) -> LaunchRecord:
+        """The script with what was accepted, for `seconds` of its steps, and the lines where it spends them."""
+        order = HookOrder(purpose="look", warm_steps=WARM_STEPS, steps=_LOOK_STEPS, seconds=seconds, lines=True)
+        return self._launch(order, patience_s, {}, {})
+
+    def run(
+        self,
+        steps: int | None,
+        *,
+        patience_s: float,
+        files: Mapping[Path, bytes] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> RecordedRun:
+        """A recorded run of so many steps, or to the script's end, with these changes on top of those accepted."""
+        order = HookOrder(purpose="trial", steps=steps, record=True, record_samples=True)
+        told = self._launch(order, patience_s, files or {}, environment or {})
+        return run_of(told)
+
+    def _launch(
+        self, order: HookOrder, patience_s: float, files: Mapping[Path, bytes], more: Mapping[str, str]
+    ) -> LaunchRecord:
+        return self.launches.recorded(
+            order,
+            patience_s=patience_s,
+            files={**self.files, **files},
+            more={**_ALIKE, **self.environment, **more},
+        )
+
+
+def run_of(told: LaunchRecord) -> RecordedRun:
+    """What one launch says of the process that trained."""
+    trained = [one for one in told.seen if one.trains]
+    first = trained[0] if trained else None
+    record = None if first is None else first.record
+    stretch = None if first is None else steady(first, WARM_STEPS)
+    steps = 0 if stretch is None else len(stretch.step_s)
+    taken_s = 0.0 if record is None else record.seconds * steps / max(1, record.steps)
+    error = told.error
+    shortage = error.shortage if error is not None else None
+    failure = ""
+    if shortage is None and not told.timed_out and told.status not in (None, 0):
+        last = [line.strip() for line in told.tail.splitlines() if line.strip()]
+        failure = last[-1] if last else "it failed"
+    peaks = [event.peak_bytes for event in (first.steps if first else ()) if event.peak_bytes is not None]
+    return RecordedRun(
+        record=record,
+        batches=tuple(digest for event in (first.steps if first else ()) for digest in event.digests),
+        steps=steps,
+        seconds=max(1e-9, (sum(stretch.step_s) if stretch else 0.0) - taken_s),
+        peak_bytes=max(peaks, default=None),
+        printed=masked(told.tail),
+        ended=told.status == 0,
+        shortage=shortage,
+        failure=failure,
+        timed_out=told.timed_out,
+    )
+
+
+def masked(text: str) -> tuple[str, ...]:
+    """The lines of an output without what differs from run to run: numbers, durations, how far a bar is."""
+    lines = []
+    for line in text.split("\n"):
+        shown = _TIMES.sub("#", _NUMBER.sub("#", _BAR.sub("=", line.rstrip("\r").rpartition("\r")[2])))
+        lines.append(re.sub(r"\s+", " ", shown).strip())
+    return tuple(line for line in lines if line)

@@ -1,0 +1,50 @@
+"""What was asked of `gpudoc fix`, read by the command line and by `api.py`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from gpudoc.errors import GpudocError
+from gpudoc.fix.model import Claim
+from gpudoc.option import Option
+from gpudoc.units import parse_duration, parse_size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixOptions:
+    """The options of `gpudoc fix`, written as on the command line."""
+
+    write: Annotated[bool, Option("Write the proved change, if the file is as it was.")] = False
+    patch: Annotated[Path | None, Option("Write the proved change to this file, for patch -p1.", "FILE")] = None
+    memory_limit: Annotated[str, Option("Limit memory to this: 8GiB, 512MiB.", "SIZE")] = ""
+    budget: Annotated[str, Option("Limit the whole to this time: 90s, 5m, 1h.", "TIME")] = "5m"
+    allow: Annotated[str, Option("Also offer a change of behaviour, e.g. fewer checkpoints: behaviour.", "CLASS")] = ""
+    network: Annotated[bool, Option("Let the launches use the network.")] = False
+    command: tuple[str, ...] = ()
+
+    @property
+    def budget_s(self) -> float:
+        """Seconds for everything; GpudocError (exit 2) for what is not a duration."""
+        try:
+            return parse_duration(self.budget)
+        except ValueError as problem:
+            raise GpudocError(f"--budget: {problem}", hint="--budget 5m") from problem
+
+    @property
+    def memory_limit_bytes(self) -> int | None:
+        """The memory that each process of the script may take; None where nothing was said."""
+        if not self.memory_limit:
+            return None
+        try:
+            return parse_size(self.memory_limit)
+        except ValueError as problem:
+            raise GpudocError(f"--memory-limit: {problem}", hint="--memory-limit 8GiB") from problem
+
+    @property
+    def claims(self) -> frozenset[Claim]:
+        """What a change may be called and still be offered; GpudocError for another word."""
+        if self.allow not in ("", Claim.BEHAVIOUR.value):
+            raise GpudocError(f"--allow: {self.allow!r} is not known", hint="--allow behaviour")
+        return frozenset({Claim.EXACT, Claim.BEHAVIOUR} if self.allow else {Claim.EXACT})

@@ -1,0 +1,193 @@
+"""What recorded runs of a script and of its changed file prove: how much stayed equal, how much faster, how much less
+memory. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpudoc.fix.launches import RecordedRun
+from gpudoc.fix.model import Candidate, Claim
+from gpudoc.units import format_bytes, format_count
+
+# below this a gain may be chance, and nobody changes a script for it
+LEAST_GAIN = 1.03
+# of the peak: what less memory has to be to count
+_LEAST_SAVED = 0.05
+_MOST_NAMED = 4
+_ORDER = (Claim.EXACT, Claim.ROUNDING, Claim.BEHAVIOUR, Claim.CHANGES)
+
+
+@dataclass(frozen=True, slots=True)
+class GainSpan:
+    """A ratio, and the two of the launches that are furthest apart."""
+
+    middle: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixProof:
+    """What is proved of one candidate. `claim` is None where nothing could be compared, and `why` says why.
+
+    `steps` were compared on both sides, across `boundaries` of epochs; `gain` is how many times as fast; `lives` says
+    that the script died of memory and no longer does, `is_open` that there was no time to tell.
+    """
+
+    candidate: Candidate
+    claim: Claim | None
+    why: str
+    steps: int = 0
+    boundaries: int = 0
+    launches: int = 0
+    gain: GainSpan | None = None
+    peak_before: int | None = None
+    peak_after: int | None = None
+    lives: bool = False
+    is_open: bool = False
+
+    @property
+    def is_gain(self) -> bool:
+        """Whether it helps beyond doubt: in every launch faster, or with clearly less memory, or alive."""
+        return self.lives or self.is_faster or self.saves
+
+    @property
+    def is_faster(self) -> bool:
+        """Whether each changed launch was faster than each unchanged one."""
+        return self.gain is not None and self.gain.low > LEAST_GAIN
+
+    @property
+    def saves(self) -> bool:
+        """Whether the peak is clearly lower, and the speed no worse than the noise."""
+        if self.peak_before is None or self.peak_after is None:
+            return False
+        return self.peak_after < (1 - _LEAST_SAVED) * self.peak_before and (
+            self.gain is None or self.gain.high > 1 / LEAST_GAIN
+        )
+
+
+def judge(
+    candidate: Candidate, before: Sequence[RecordedRun], after: Sequence[RecordedRun], *, boundaries: int
+) -> FixProof:
+    """What launches of the script as it is and of the candidate, two of each at least, prove."""
+    count = len(before) + len(after)
+    if any(run.timed_out for run in (*before, *after)):
+        return FixProof(candidate=candidate, claim=None, why="a launch did not come to its steps in time", is_open=True)
+    failed = next((run for run in after if run.failure or run.shortage), None)
+    if failed is not None:
+        return FixProof(candidate=candidate, claim=None, why=f"changed, it fails: {failed.failure or 'memory ran out'}")
+    gain, steps = _gain(before, after), min(run.steps for run in (*before, *after))
+    peaks = _peak(before, min), _peak(after, max)
+    claim, why = _claim(candidate, before, after)
+    return FixProof(
+        candidate=candidate, claim=claim, why=why, steps=steps, boundaries=boundaries, launches=count, gain=gain,
+        peak_before=peaks[0], peak_after=peaks[1],
+    )  # fmt: skip
+
+
+def judge_alive(candidate: Candidate, died: RecordedRun, after: RecordedRun) -> FixProof:
+    """What one run to the death and one of the changed file, three times as long or to the script's end, prove."""
+    if after.timed_out:
+        return FixProof(candidate=candidate, claim=None, why="it did not come to its steps in time", is_open=True)
+    if after.shortage is not None or after.failure:
+        why = "changed, it runs out of memory, too" if after.shortage else f"changed, it fails: {after.failure}"
+        return FixProof(candidate=candidate, claim=None, why=why)
+    if died.record is None or after.record is None or not died.record.roots:
+        return FixProof(candidate=candidate, claim=None, why="it died before anything could be compared")
+    if not after.ended and after.record.steps < 3 * died.record.steps:
+        return FixProof(candidate=candidate, claim=None, why="changed, it did not run three times as far in the budget")
+    common = max(0, len(died.record.roots) - 1)
+    equal = died.record.roots[:common] == after.record.roots[:common]
+    claim, why = (candidate.claim, "") if equal else (Claim.CHANGES, "its losses differ before it dies")
+    return FixProof(
+        candidate=candidate, claim=claim, why=why, steps=common, launches=2, lives=True,
+        peak_before=died.peak_bytes, peak_after=after.peak_bytes,
+    )  # fmt: skip
+
+
+def equal_to_itself(runs: Sequence[RecordedRun]) -> str:
+    """Where two runs of the same script differ; '' where they do not."""
+    first, *others = runs
+    return next((found for other in others if (found := _difference(first, other))), "")
+
+
+def _claim(
+    candidate: Candidate, before: Sequence[RecordedRun], after: Sequence[RecordedRun]
+) -> tuple[Claim | None, str]:
+    own = equal_to_itself(before)
+    if own:
+        return None, f"the script is not equal to itself from launch to launch ({own}), so that nothing is proved equal"
+    found = next((text for run in after if (text := _difference(before[0], run))), "")
+    if found:
+        return Claim.CHANGES, f"the training is another one: {found}"
+    beyond = next((text for run in after if (text := _beyond(before[0], run))), "")
+    claim = max(candidate.claim, Claim.BEHAVIOUR if beyond else Claim.EXACT, key=_ORDER.index)
+    return claim, beyond
+
+
+def _difference(one: RecordedRun, other: RecordedRun) -> str:
+    """In what two trainings differ; '' where they are equal bit by bit."""
+    a, b = one.record, other.record
+    if a is None or b is None:
+        return "one of the launches was not recorded"
+    if a.steps != b.steps:
+        return f"{format_count(a.steps, 'step')} and {b.steps}"
+    if one.batches != other.batches:
+        at = next((i for i, (x, y) in enumerate(zip(one.batches, other.batches, strict=False)) if x != y), 0)
+        return f"the batch of step {at + 1}"
+    if a.roots != b.roots:
+        first = next((i for i, (x, y) in enumerate(zip(a.roots, b.roots, strict=False)) if x != y), None)
+        return f"the loss of backward call {first + 1}" if first is not None else "how often backward is called"
+    changed = [name for name in a.state if a.state[name] != b.state.get(name)]
+    return f"{', '.join(changed)} at the end" if changed else ""
+
+
+def _beyond(one: RecordedRun, other: RecordedRun) -> str:
+    """What equal trainings leave differently: files, or lines that they print."""
+    a, b = one.record, other.record
+    assert a is not None
+    assert b is not None
+    if a.files != b.files:
+        fewer, more = sorted(a.files.keys() - b.files.keys()), sorted(b.files.keys() - a.files.keys())
+        if fewer or more:
+            names = [f"without {path}" for path in fewer] + [f"with {path}" for path in more]
+            return f"it writes other files: {', '.join(names[:_MOST_NAMED])}"
+        return "it writes files of other sizes"
+    if one.printed != other.printed:
+        return "it prints other lines"
+    return ""
+
+
+def _gain(before: Sequence[RecordedRun], after: Sequence[RecordedRun]) -> GainSpan | None:
+    old, new = [run.step_s for run in before if run.steps], [run.step_s for run in after if run.steps]
+    if not old or not new:
+        return None
+    middle = (sum(old) / len(old)) / (sum(new) / len(new))
+    return GainSpan(middle, min(old) / max(new), max(old) / min(new))
+
+
+def _peak(runs: Sequence[RecordedRun], of: object) -> int | None:
+    peaks = [run.peak_bytes for run in runs if run.peak_bytes is not None]
+    return None if not peaks else (min(peaks) if of is min else max(peaks))
+
+
+def describe(proof: FixProof) -> str:
+    """One sentence: how much better, and what was compared."""
+    parts = []
+    if proof.lives:
+        parts.append("it ran out of memory and no longer does")
+    if proof.is_faster and proof.gain is not None:
+        span = proof.gain
+        parts.append(f"{span.middle:.2f} times as fast ({span.low:.2f} to {span.high:.2f})")
+    if (proof.saves or proof.lives) and proof.peak_before and proof.peak_after:
+        parts.append(f"peak memory {format_bytes(proof.peak_after)}, {format_bytes(proof.peak_before)} before")
+    what = f"over {format_count(proof.steps, 'step')}"
+    if proof.boundaries:
+        what += f" and {proof.boundaries} epoch boundar{'y' if proof.boundaries == 1 else 'ies'}"
+    if proof.lives:
+        parts.append(f"losses equal bit by bit {what}, until it died")
+    else:
+        parts.append(f"losses, batches, parameters, optimizer and random numbers equal bit by bit {what}")
+    return "; ".join(parts) + f" ({proof.launches} launches)"

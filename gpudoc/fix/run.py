@@ -1,0 +1,355 @@
+"""`gpudoc fix`: look at a script, try one change at a time, and offer what launches in turns have proved.
+
+Nothing is written here but, where that was asked for, what was proved.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.fix.evidence import files_of, read_evidence
+from gpudoc.fix.launches import FixLaunches, RecordedRun
+from gpudoc.fix.model import Candidate, Claim, Evidence, Refusal
+from gpudoc.fix.options import FixOptions
+from gpudoc.fix.proof import FixProof, equal_to_itself, judge, judge_alive
+from gpudoc.fix.propose import propose
+from gpudoc.fix.source import UnfixableError, unified_diff
+from gpudoc.process.interruption import terminating_like_ctrl_c
+from gpudoc.progress import SILENT, Progress
+from gpudoc.script.cell import what_can_be
+from gpudoc.script.command import checked
+from gpudoc.script.look import ScriptLook, look_at
+from gpudoc.script.outcome import LEAST_STEPS, LaunchRecord, refusal
+from gpudoc.script.remember import script_name
+from gpudoc.script.trial import WARM_STEPS, Launches
+from gpudoc.shell import quote_path
+from gpudoc.temporary import TemporaryFolder
+from gpudoc.tune.trial.deadline import Deadline
+from gpudoc.writing import write_whole
+
+_ROUNDS = 3
+_LOOK_S, _LEAST_RUN_S, _MOST_RUN_S = 8.0, 4.0, 30.0
+_LEAST_COMPARED = 12
+_LOOK_SHARE, _PATIENCE = 0.3, 3.0
+# a loader that is waited for less is left alone
+_WAIT_SHARE = 0.05
+_CPU_WORKERS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixResult:
+    """What was found: `accepted` in the order in which they were proved, each on top of those before it.
+
+    `before` and `after` hold the whole text of each changed file. `unequal`: where the script differs from itself.
+    """
+
+    options: FixOptions
+    look: ScriptLook | None
+    evidence: Evidence
+    accepted: tuple[FixProof, ...]
+    refused: tuple[Refusal, ...]
+    lost: tuple[FixProof, ...]
+    before: dict[Path, str]
+    after: dict[Path, str]
+    whole: FixProof | None
+    launches: int
+    seconds: float
+    notes: tuple[str, ...] = ()
+    untried: int = 0
+    unequal: str = ""
+    written: tuple[Path, ...] = ()
+
+    @property
+    def diff(self) -> bytes:
+        """All accepted changes, for `patch -p1` in the current folder."""
+        return b"".join(
+            unified_diff(_name(path), self.before[path], self.after[path])
+            for path in self.before
+            if self.before[path] != self.after[path]
+        )
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables that the command is to be started with."""
+        return {name: value for proof in self.accepted for name, value in proof.candidate.environment}
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """1 where a change is proved, else 0."""
+        return ExitCode.BAD_ANSWER if self.accepted else ExitCode.OK
+
+
+def run(options: FixOptions, progress: Progress = SILENT) -> FixResult:
+    """Look, try, prove, and write where that was asked for; GpudocError for everything the user can mend."""
+    allowed, limit = options.claims, options.memory_limit_bytes
+    if not options.command:
+        raise GpudocError("nothing to fix: there is no command after --", hint="gpudoc fix -- python train.py")
+    command, deadline = checked(options.command), Deadline(budget_s=options.budget_s)
+    found = what_can_be()
+    if not found.is_whole and not (found.files and options.network):
+        why = "; ".join(found.why_not) or "not known why"
+        raise GpudocError(
+            f"a changed script cannot be tried without traces here: {why}",
+            hint="gpudoc fix needs Linux with user namespaces; gpudoc tune -- COMMAND works with --in-place",
+        )
+    progress.say("each launch sees every file system through a private layer that is thrown away")
+    with terminating_like_ctrl_c(), TemporaryFolder("fix") as scratch:
+        launches = Launches(
+            command=command, scratch=scratch, isolated=True, network=options.network, memory_limit_bytes=limit
+        )
+        fixer = _Fixer(options, FixLaunches(launches=launches), progress, deadline, allowed)
+        try:
+            result = fixer.run()
+        except KeyboardInterrupt:
+            raise GpudocError(
+                "interrupted: nothing is proved, nothing is written", exit_code=ExitCode.INTERRUPTED
+            ) from None
+    if options.patch is not None and result.diff:
+        write_whole(options.patch, result.diff.decode("utf-8"), hint="--patch fix.patch")
+    return write_changes(result) if options.write else result
+
+
+def write_changes(result: FixResult) -> FixResult:
+    """Write what was proved; GpudocError, before anything, where a file was changed meanwhile or may not be written."""
+    changed = [path for path in result.before if result.before[path] != result.after[path]]
+    for path in changed:
+        try:
+            now = path.read_bytes()
+        except OSError as problem:
+            raise GpudocError(f"{_name(path)} cannot be read any more: {problem.strerror}") from problem
+        if not path.stat().st_mode & 0o222:
+            raise GpudocError(
+                f"{_name(path)} may not be written", hint=f"chmod u+w {quote_path(path)}; or --patch FILE"
+            )
+        if now != result.before[path].encode("utf-8"):
+            raise GpudocError(
+                f"{_name(path)} was changed meanwhile, so the change is not written",
+                hint="run the same command again; or --patch FILE",
+            )
+    for path in changed:
+        write_whole(path, result.after[path], hint="--patch fix.patch")
+    return replace(result, written=tuple(changed))
+
+
+def _name(path: Path) -> str:
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+
+
+@dataclass(slots=True)
+class _Fixer:
+    options: FixOptions
+    fix: FixLaunches
+    progress: Progress
+    deadline: Deadline
+    allowed: frozenset[Claim]
+    accepted: list[FixProof] = field(default_factory=list)
+    lost: list[FixProof] = field(default_factory=list)
+    refused: list[Refusal] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    before: dict[Path, str] = field(default_factory=dict)
+    untried: int = 0
+    unequal: str = ""
+    tried: set[tuple[str, str]] = field(default_factory=set)
+    base: RecordedRun | None = None
+    first: list[RecordedRun] = field(default_factory=list)
+    run_s: float = _MOST_RUN_S
+
+    def run(self) -> FixResult:
+        began = time.monotonic()
+        seen: tuple[ScriptLook | None, Evidence] | None = None
+        steps: int | None = None
+        whole: FixProof | None = None
+        for number in range(_ROUNDS):
+            told = self._look(number)
+            look = look_at(told.seen, warm_steps=WARM_STEPS, start_s=told.start_s)
+            died = told.error is not None and told.error.shortage is not None
+            if look is None or (told.num_steps <= LEAST_STEPS and not died):
+                if seen is None:
+                    raise refusal(told, script_name(self.options.command))
+                break
+            if look.ranks > 1:
+                raise GpudocError(
+                    f"fix compares scripts of one process, and this one starts {look.ranks} ranks",
+                    hint="start it without torchrun, with one rank",
+                )
+            evidence = read_evidence(told, look, _workers(look))
+            seen = seen or (look, evidence)
+            if number == 0:
+                steps = self._length(told, look)
+            if not self._improve(evidence, look, steps, died=died):
+                break
+        assert seen is not None
+        if len(self.accepted) > 1:
+            whole = self._prove_whole(seen[0], steps)
+        after = {path: self.fix.files[path].decode("utf-8") for path in self.before}
+        return FixResult(
+            options=self.options, look=seen[0], evidence=seen[1], accepted=tuple(self.accepted),
+            refused=tuple(dict.fromkeys(self.refused)), lost=tuple(self.lost), before=self.before, after=after,
+            whole=whole, launches=self.fix.launches.count, seconds=time.monotonic() - began, notes=tuple(self.notes),
+            untried=self.untried, unequal=self.unequal,
+        )  # fmt: skip
+
+    def _look(self, number: int) -> LaunchRecord:
+        self.deadline.show(self.progress, "looking where the steps spend their time" + (", again" if number else ""))
+        seconds = min(_LOOK_S, 0.1 * self.deadline.budget_s)
+        return self.fix.look(seconds=seconds, patience_s=_LOOK_SHARE * self.deadline.left_s)
+
+    def _length(self, told: LaunchRecord, look: ScriptLook) -> int | None:
+        """How many steps a recorded run makes; None: to the script's own end."""
+        left_s = self.deadline.left_s / 8 - look.start_s
+        self.run_s = max(_LEAST_RUN_S, min(_MOST_RUN_S, left_s))
+        affordable = max(_LEAST_COMPARED, int(self.run_s / max(1e-6, look.step_s)))
+        if told.status == 0 and told.num_steps <= affordable:
+            return None
+        epoch = 0 if look.feeding is None or look.feeding.length is None else look.feeding.length
+        crossed = int(1.2 * epoch) + 1
+        return max(_LEAST_COMPARED, min(affordable, 4 * crossed) if epoch and crossed <= affordable else affordable)
+
+    def _improve(self, evidence: Evidence, look: ScriptLook, steps: int | None, *, died: bool) -> bool:
+        """Try what the evidence allows, in its order, until one is accepted; whether one was."""
+        candidates = self._candidates(evidence)
+        for index, candidate in enumerate(candidates):
+            if self.deadline.left_s < self._cost_s(look, launches=2 if died else 3):
+                self.untried += len(candidates) - index
+                self.notes.append(f"{self.deadline.told}: what was not tried is not offered")
+                return False
+            self.tried.add((candidate.rewrite, candidate.after))
+            self.deadline.show(self.progress, f"trying {candidate.rewrite} at {_name(candidate.file)}:{candidate.line}")
+            proof = self._prove_alive(candidate, look) if died else self._prove(candidate, look, steps)
+            if proof is None:
+                return False
+            if proof.claim in self.allowed and proof.is_gain:
+                self._accept(proof)
+                return True
+            self.lost.append(proof)
+            self.untried += proof.is_open
+        return False
+
+    def _candidates(self, evidence: Evidence) -> list[Candidate]:
+        found: list[Candidate] = []
+        for file in files_of(evidence, Path.cwd()):
+            if file in self.fix.files:
+                # the tree of a file is read from the disk; a second change to it would need the first one there
+                proposals = self._propose_again(file, evidence)
+            else:
+                try:
+                    proposals = propose(file, evidence)
+                except UnfixableError as problem:
+                    self.notes.append(f"{_name(file)} is left alone: {problem}")
+                    continue
+            self.refused += [one for one in proposals if isinstance(one, Refusal)]
+            found += [one for one in proposals if isinstance(one, Candidate)]
+        return [one for one in found if (one.rewrite, one.after) not in self.tried]
+
+    def _propose_again(self, file: Path, evidence: Evidence) -> list[Candidate | Refusal]:
+        from gpudoc.fix.propose import propose_in
+        from gpudoc.fix.source import parse_source
+
+        return propose_in(parse_source(file, self.fix.files[file]), evidence)
+
+    def _prove(self, candidate: Candidate, look: ScriptLook, steps: int | None) -> FixProof | None:
+        """Launches in turns: as it is, changed, as it is, changed; None where the script as it is does not repeat."""
+        files, environment = _changes(candidate)
+        before = [self.base or self._recorded(look, steps)]
+        if (
+            before[0].failure
+            or before[0].shortage is not None
+            or (before[0].record is None and not before[0].timed_out)
+        ):
+            self.notes.append(f"a recorded run of the script failed: {before[0].failure or 'memory ran out'}")
+            return None
+        after = [self._recorded(look, steps, files, environment)]
+        if after[0].failure or after[0].shortage is not None or before[0].timed_out or after[0].timed_out:
+            self.base = None if before[0].timed_out else before[0]
+            return judge(candidate, before, after, boundaries=0)
+        before.append(self._recorded(look, steps))
+        self.unequal = self.unequal or equal_to_itself(before)
+        after.append(self._recorded(look, steps, files, environment))
+        self.base = before[-1]
+        if not self.first:
+            self.first = before
+        return judge(candidate, before, after, boundaries=_boundaries(look, before[0]))
+
+    def _prove_alive(self, candidate: Candidate, look: ScriptLook) -> FixProof:
+        files, environment = _changes(candidate)
+        if self.base is None or self.base.shortage is None:
+            self.base = self._recorded(look, None)
+        if self.base.shortage is None or self.base.record is None:
+            return FixProof(candidate=candidate, claim=None, why="recorded, it does not run out of memory")
+        steps = 3 * self.base.record.steps
+        after = self._recorded(look, steps, files, environment)
+        return judge_alive(candidate, self.base, after)
+
+    def _prove_whole(self, look: ScriptLook | None, steps: int | None) -> FixProof | None:
+        """All changes together against the script as it was: changes may act on each other."""
+        last = self.accepted[-1].candidate
+        if look is None or any(proof.lives for proof in self.accepted):
+            return None
+        self.deadline.show(self.progress, "proving all changes together")
+        files, environment = dict(self.fix.files), dict(self.fix.environment)
+        self.fix.files, self.fix.environment = {}, {}
+        before = [*self.first, self._recorded(look, steps)]
+        after = [self._recorded(look, steps, files, environment) for _ in range(2)]
+        self.fix.files, self.fix.environment = files, environment
+        proof = judge(last, before, after, boundaries=_boundaries(look, before[0]))
+        if proof.claim not in self.allowed or not proof.is_gain:
+            raise GpudocError(
+                f"all changes together are not proved: {proof.why or 'they gain nothing'}",
+                hint="run it again with a longer --budget",
+            )
+        return proof
+
+    def _accept(self, proof: FixProof) -> None:
+        candidate = proof.candidate
+        self.accepted.append(proof)
+        if candidate.after != candidate.before:
+            self.before.setdefault(candidate.file, candidate.before)
+            self.fix.files[candidate.file] = candidate.after.encode("utf-8")
+        self.fix.environment.update(candidate.environment)
+        self.base = None
+        self.progress.say(f"proved: {candidate.rewrite} at {_name(candidate.file)}:{candidate.line}")
+
+    def _recorded(
+        self,
+        look: ScriptLook,
+        steps: int | None,
+        files: dict[Path, bytes] | None = None,
+        environment: dict[str, str] | None = None,
+    ) -> RecordedRun:
+        left_s = self.deadline.left_s
+        if not left_s:
+            return RecordedRun(
+                record=None, batches=(), steps=0, seconds=0.0, peak_bytes=None, printed=(), ended=False,
+                timed_out=True,
+            )  # fmt: skip
+        patience_s = min(left_s, _PATIENCE * (look.start_s + self.run_s) + 10)
+        return self.fix.run(steps, patience_s=patience_s, files=files, environment=environment)
+
+    def _cost_s(self, look: ScriptLook, *, launches: int) -> float:
+        return launches * (look.start_s + self.run_s)
+
+
+def _changes(candidate: Candidate) -> tuple[dict[Path, bytes], dict[str, str]]:
+    files = {} if candidate.after == candidate.before else {candidate.file: candidate.after.encode("utf-8")}
+    return files, dict(candidate.environment)
+
+
+def _workers(look: ScriptLook) -> int | None:
+    """How many workers to try: enough that loading keeps up with the rest of a step; None where it does."""
+    loader = look.training
+    if loader is None or loader.num_workers or look.wait_share < _WAIT_SHARE:
+        return None
+    from gpudoc.facts.host import cpus_usable
+
+    needed = look.wait_share / max(0.05, 1 - look.wait_share)
+    return max(1, min(int(needed) + 1, max(_CPU_WORKERS, int(cpus_usable()))))
+
+
+def _boundaries(look: ScriptLook, run: RecordedRun) -> int:
+    length = 0 if look.feeding is None else look.feeding.length or 0
+    steps = 0 if run.record is None else run.record.steps
+    return steps // length if length else 0

@@ -1,0 +1,145 @@
+"""What `fix` says: the cause with its line, the change and its proof, what it changes besides, and what was lost."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from gpudoc.control_characters import escape_controls, escape_line
+from gpudoc.facts.redact import private
+from gpudoc.fix.document import document
+from gpudoc.fix.model import Evidence, HotLine
+from gpudoc.fix.proof import FixProof, describe
+from gpudoc.fix.run import FixResult
+from gpudoc.render.console import print_json, stdout
+from gpudoc.units import format_seconds
+
+_MOST_SHOWN = 8
+_TITLES = {
+    "anomaly-off": "Anomaly detection is on",
+    "evaluation-no-grad": "An evaluation builds graphs that nothing uses",
+    "detach-sum": "A sum or list keeps the graph of each step",
+    "retain-graph": "Each backward keeps a graph that nothing uses again",
+    "zero-fill": "Gradients are filled with zeros",
+    "file-per-sample": "A file is parsed for each sample",
+    "object-per-sample": "An object is built for each sample",
+    "constant-per-step": "A constant is computed in each step",
+    "collate-lists": "Batches are built through Python lists",
+    "loader-workers": "The main process loads the data itself",
+    "iterable-worker": "The main process loads the data itself",
+    "persistent-workers": "Loader workers are started again in each epoch",
+    "pin-memory": "Copies to the GPU start from pageable memory",
+    "tensor-on-cpu": "A tensor is made on the CPU and then moved",
+    "item-each-step": "Each step waits for the GPU to read a value",
+    "checkpoint-each-step": "A checkpoint is saved too often",
+    "logging-each-step": "Something is logged too often",
+    "fused-optimizer": "The optimizer steps tensor by tensor",
+    "few-threads": "Fewer threads compute than there are cores",
+    "expandable-segments": "The allocator's memory is in pieces",
+}
+
+
+def show(result: FixResult, *, as_json: bool, plain: bool, verbose: bool) -> None:
+    """The result on stdout, as one JSON document or as a screen."""
+    if as_json:
+        print_json(private(document(result)))
+        return
+    stdout(plain).print(as_text(result, verbose=verbose), markup=False, highlight=False, soft_wrap=True)
+
+
+def as_text(result: FixResult, *, verbose: bool = False) -> str:
+    """The screen."""
+    lines = [_headline(result), f"{result.launches} launches in {format_seconds(result.seconds)}", ""]
+    if result.unequal:
+        lines += [f"! The script is not equal to itself from launch to launch: {result.unequal}.", ""]
+    for proof in result.accepted:
+        lines += _accepted(proof)
+    if result.accepted:
+        lines += ["", escape_controls(result.diff.decode("utf-8", "replace")).rstrip("\n")]
+        lines += [f"  export {name}={shlex.quote(value)}" for name, value in result.environment.items()]
+        if result.whole is not None:
+            lines += ["", f"together: {describe(result.whole)}"]
+    else:
+        lines += _nothing(result)
+    lines += _others(result, verbose=verbose)
+    lines += [f"note: {escape_line(note)}" for note in result.notes]
+    return "\n".join([*lines, "", *_next(result)])
+
+
+def _headline(result: FixResult) -> str:
+    if not result.accepted:
+        if result.unequal:
+            return "Nothing is proved: two launches of the script as it is differ."
+        return "Nothing to change is proved." if result.untried else "Nothing to change."
+    if len(result.accepted) == 1:
+        return f"{_title(result.accepted[0])} at {_where(result.accepted[0])}: a proved change."
+    return f"{len(result.accepted)} proved changes."
+
+
+def _accepted(proof: FixProof) -> list[str]:
+    claim = "" if proof.claim is None else proof.claim.value
+    lines = [f"{_where(proof)}  {_title(proof)}  [{proof.candidate.rewrite}, {claim}]", f"  proof: {describe(proof)}"]
+    besides = (*proof.candidate.besides, *([proof.why] if proof.why else []))
+    return [*lines, *(f"  besides: {escape_line(sentence)}" for sentence in besides)]
+
+
+def _nothing(result: FixResult) -> list[str]:
+    """What was looked at, and the largest share that was left alone."""
+    lines = ["looked at: where the steps spend their time, what they keep, how evaluation runs, how data are loaded"]
+    most = next((line for line in result.evidence.hot if _is_leaf(line, result.evidence)), None)
+    if most is not None:
+        lines.append(f"  the largest share: {most.share:.0%} at {_at(most.file, most.line)}, left as it is")
+    if result.look is not None:
+        lines.append(f"  {result.look.wait_share:.0%} of a step waits for data")
+    return lines
+
+
+def _is_leaf(line: HotLine, evidence: Evidence) -> bool:
+    """Whether it is a line where time goes, and not one that calls all the others."""
+    return line.share < 0.9 or line is evidence.hot[-1]
+
+
+def _others(result: FixResult, *, verbose: bool) -> list[str]:
+    lines: list[str] = []
+    shown = None if verbose else _MOST_SHOWN
+    if result.lost:
+        lines += ["", "tried, not kept"]
+        lines += [f"  {_where(proof)}  {proof.candidate.rewrite}: {_why_lost(proof)}" for proof in result.lost[:shown]]
+    if result.refused:
+        lines += ["", "not tried, since it would be wrong or could be"]
+        lines += [
+            f"  {_at(one.file, one.line)}  {one.rewrite}: {escape_line(one.reason)}" for one in result.refused[:shown]
+        ]
+    return lines
+
+
+def _why_lost(proof: FixProof) -> str:
+    if proof.why:
+        return escape_line(proof.why)
+    span = proof.gain
+    if span is None:
+        return "it gains nothing"
+    return f"it gains nothing beyond doubt: {span.middle:.2f} times ({span.low:.2f} to {span.high:.2f})"
+
+
+def _next(result: FixResult) -> list[str]:
+    command = escape_line(shlex.join(result.options.command))
+    if result.written:
+        return [f"written  {_at(path)}" for path in result.written]
+    if result.accepted and result.diff:
+        return [f"next     gpudoc fix --write -- {command}"]
+    return [f"next     gpudoc tune -- {command}"]
+
+
+def _title(proof: FixProof) -> str:
+    return _TITLES.get(proof.candidate.rewrite, proof.candidate.rewrite)
+
+
+def _where(proof: FixProof) -> str:
+    return _at(proof.candidate.file, proof.candidate.line)
+
+
+def _at(file: Path, line: int | None = None) -> str:
+    here = Path.cwd()
+    name = escape_line(file.relative_to(here) if file.is_relative_to(here) else file)
+    return name if line is None else f"{name}:{line}"

@@ -1,0 +1,162 @@
+"""What a training came to, bit by bit: each scalar that backward was called on, the batches, and the state at the end.
+
+Two launches with equal records trained the same: equal parameters and equal generators have an equal future, too. What
+this costs is measured, so that it can be left out of the time of the steps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import sys
+import time
+from typing import Any
+
+from . import samples
+from .report import HookReport, is_worker
+
+# a root with more numbers is no loss
+_MOST_NUMBERS = 4096
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+_MOST_FILES = 10_000
+_SEED = 0
+
+
+class StateRecorder:
+    """Records one process, where the order asks for it; nothing is kept of a tensor but its digest."""
+
+    def __init__(self, report: HookReport) -> None:
+        self._report = report
+        self.on = bool(report.order.get("record"))
+        self.seconds = 0.0
+        self._roots: list[str] = []
+        self._files: dict[str, None] = {}
+        self._optimizers: dict[int, Any] = {}
+        self._modules: list[Any] = []
+        self._told = False
+        if self.on:
+            # both sides begin with the same random numbers, where the script does not say which
+            random.seed(_SEED)
+            sys.addaudithook(self._heard)
+
+    def torch_is_here(self, torch: Any) -> None:
+        """Hear of each call of backward, and of each file that torch writes."""
+        if not self.on:
+            return
+        torch.manual_seed(_SEED)
+        backward, save = torch.autograd.backward, torch.save
+
+        def recorded(tensors: Any, *args: Any, **named: Any) -> Any:
+            self._root(tensors)
+            return backward(tensors, *args, **named)
+
+        def saved(value: Any, file: Any, *args: Any, **named: Any) -> Any:
+            self._wrote(file)
+            return save(value, file, *args, **named)
+
+        torch.autograd.backward, torch.save = recorded, saved
+        self._report.undo.append(lambda: setattr(torch.autograd, "backward", backward))
+        self._report.undo.append(lambda: setattr(torch, "save", save))
+
+    def numpy_is_here(self, numpy: Any) -> None:
+        """The same random numbers on both sides here, too."""
+        if self.on:
+            numpy.random.seed(_SEED)
+
+    def stepped(self, optimizer: Any) -> None:
+        """Keep what the end is judged by: the optimizer, and once the modules whose parameters it holds."""
+        if not self.on or id(optimizer) in self._optimizers:
+            return
+        began = time.perf_counter()
+        self._optimizers[id(optimizer)] = optimizer
+        if not self._modules:
+            self._modules = _modules_of(optimizer)
+        self.seconds += time.perf_counter() - began
+
+    def tell(self, steps: int) -> None:
+        """The record, once: when the steps that were asked for have run, or at the end."""
+        if not self.on or self._told or not steps or is_worker():
+            return
+        self._told = True
+        began = time.perf_counter()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+        self._report.tell(
+            "record",
+            steps=steps,
+            roots=self._roots,
+            state=self._state(),
+            files={path: os.path.getsize(path) for path in self._files if os.path.isfile(path)},
+            seconds=round(self.seconds + time.perf_counter() - began, 6),
+        )
+
+    def _root(self, tensors: Any) -> None:
+        if self._report.off:
+            return
+        began = time.perf_counter()
+        with self._report.guard("a record"):
+            found = [tensors] if not isinstance(tensors, (list, tuple)) else list(tensors)
+            small = [one for one in samples.tensors(found) if one.numel() <= _MOST_NUMBERS]
+            self._roots.append(samples.digest(small)[:8])
+        self.seconds += time.perf_counter() - began
+
+    def _state(self) -> dict[str, str]:
+        torch = sys.modules["torch"]
+        optimizers = list(self._optimizers.values())
+        parameters = [group["params"] for one in optimizers for group in one.param_groups]
+        found = {
+            "parameters": samples.digest([*parameters, *(list(one.parameters()) for one in self._modules)]),
+            "buffers": samples.digest([list(one.buffers()) for one in self._modules]),
+            "optimizer": _digest_of([_held(one.state_dict()) for one in optimizers]),
+            "torch's generator": samples.digest([torch.get_rng_state()]),
+            "random's generator": _digest_of(random.getstate()),
+        }
+        if torch.cuda.is_initialized():
+            found["CUDA's generators"] = samples.digest(torch.cuda.get_rng_state_all())
+        numpy = sys.modules.get("numpy")
+        if numpy is not None and hasattr(numpy, "random"):
+            kind, key, *rest = numpy.random.get_state()
+            found["NumPy's generator"] = _digest_of((kind, key.tobytes(), rest))
+        return found
+
+    def _heard(self, event: str, arguments: Any) -> None:
+        if event != "open" or self._report.off or self._told:
+            return
+        path, mode, flags = arguments
+        if (isinstance(mode, str) and set(mode) & set("wax+")) or (mode is None and flags & _WRITES):
+            self._wrote(path)
+
+    def _wrote(self, path: Any) -> None:
+        if len(self._files) >= _MOST_FILES or not isinstance(path, (str, bytes, os.PathLike)):
+            return
+        name = os.path.abspath(os.fsdecode(path))
+        if not name.startswith((self._report.folder, "/dev/", "/proc/")) and "__pycache__" not in name:
+            self._files[name] = None
+
+
+def _modules_of(optimizer: Any) -> list[Any]:
+    """The outermost modules that hold a parameter of the optimizer."""
+    import gc
+
+    kind = sys.modules["torch"].nn.Module
+    own = {id(one) for group in optimizer.param_groups for one in group["params"]}
+    found = [one for one in gc.get_objects() if isinstance(one, kind) and any(id(p) in own for p in one.parameters())]
+    inner = {id(below) for one in found for below in one.modules() if below is not one}
+    return sorted((one for one in found if id(one) not in inner), key=lambda one: type(one).__name__)
+
+
+def _held(value: Any) -> Any:
+    """A state with tensors as their digests, in an order that does not depend on how it was built."""
+    if isinstance(value, sys.modules["torch"].Tensor):
+        return samples.digest([value])
+    if isinstance(value, dict):
+        return sorted((str(key), _held(item)) for key, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return [_held(item) for item in value]
+    return repr(value) if isinstance(value, (int, float, str, bool, type(None))) else type(value).__name__
+
+
+def _digest_of(value: Any) -> str:
+    return hashlib.blake2b(repr(value).encode(), digest_size=8).hexdigest()

@@ -1,0 +1,184 @@
+"""Where the steps of a script spend their time, line by line of the user's own code, and what its steps leave behind.
+
+A thread looks at the main thread's stack some hundred times a second: the line is found by measuring, not by reading.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+import threading
+import time
+from typing import Any, Iterator
+
+from . import place
+from .report import HookReport, is_worker
+
+_OWN = os.path.dirname(os.path.abspath(__file__))
+_EVERY_S = 0.004
+_MOST_LINES = 64
+# two steps between which what is kept has grown, and by how many nodes of a graph or items at least
+_EARLY, _LATE, _GROWN = 6, 14, 6
+_MOST_NODES = 20_000
+
+
+class LineSampler:
+    """Looks at one process that trains, where the order asks for lines."""
+
+    def __init__(self, report: HookReport) -> None:
+        self._report = report
+        self.on = bool(report.order.get("lines"))
+        self._counts: dict[tuple[str, int], int] = {}
+        self._looks = 0
+        self._main = threading.main_thread().ident
+        self._done = False
+        self._begun = False
+        self._anomaly = False
+        self._pending: set[tuple[str, int]] = set()
+        self._no_backward: dict[tuple[str, int], None] = {}
+        self._early: dict[tuple[str, str], int] = {}
+        self._keeps: dict[tuple[str, int], None] = {}
+
+    def torch_is_here(self, torch: Any) -> None:
+        """Hear of each call of backward, and of each module that runs in evaluation with gradients."""
+        if not self.on:
+            return
+        backward = torch.autograd.backward
+        is_on, anomaly = torch.is_grad_enabled, torch.is_anomaly_enabled
+
+        def heard(*args: Any, **named: Any) -> Any:
+            self._pending.clear()
+            self._anomaly = self._anomaly or bool(anomaly())
+            return backward(*args, **named)
+
+        def runs(module: Any, _args: Any) -> None:
+            if module.training or self._done or not is_on() or self._report.off:
+                return
+            line = _nearest()
+            if line in self._pending:
+                self._no_backward[line] = None
+            elif line is not None:
+                self._pending.add(line)
+
+        torch.autograd.backward = heard
+        self._report.undo.append(lambda: setattr(torch.autograd, "backward", backward))
+        handle = torch.nn.modules.module.register_module_forward_pre_hook(runs)
+        self._report.undo.append(handle.remove)
+
+    def stepped(self, count: int) -> None:
+        """Begin behind the first step; look at what is kept after two of them."""
+        if not self.on or self._done or is_worker():
+            return
+        if not self._begun:
+            self._begun = True
+            threading.Thread(target=self._watch, name="gpudoc-lines", daemon=True).start()
+        elif count == _EARLY:
+            self._early = dict(_sizes(sys._getframe(1)))
+        elif count == _LATE:
+            late = dict(_sizes(sys._getframe(1)))
+            grown = [name for name, size in late.items() if size >= self._early.get(name, size) + _GROWN]
+            for file, name in grown:
+                self._keeps.update(dict.fromkeys((file, line) for line in _lines_that_keep(file, name)))
+
+    def tell(self) -> None:
+        """What was seen, once: when the steps that were asked for have run, or at the end."""
+        if not self.on or self._done or not self._begun:
+            return
+        self._done = True
+        most = sorted(self._counts.items(), key=lambda item: -item[1])[:_MOST_LINES]
+        self._report.tell(
+            "lines",
+            looks=self._looks,
+            hot=[[file, line, count] for (file, line), count in most],
+            keeps=[list(one) for one in self._keeps],
+            no_backward=[list(one) for one in self._no_backward],
+            anomaly=self._anomaly,
+            threads=sys.modules["torch"].get_num_threads(),
+        )
+
+    def _watch(self) -> None:
+        while not self._done and not self._report.off:
+            time.sleep(_EVERY_S)
+            frame = sys._current_frames().get(self._main or 0)
+            if frame is None:
+                return
+            self._looks += 1
+            for line in set(_lines(frame)):
+                self._counts[line] = self._counts.get(line, 0) + 1
+
+
+def _lines(frame: Any) -> Iterator[tuple[str, int]]:
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if _is_users(file):
+            yield os.path.abspath(file), frame.f_lineno
+        frame = frame.f_back
+
+
+def _is_users(file: str) -> bool:
+    return place.is_users(file) and not file.startswith(("<", _OWN))
+
+
+def _nearest() -> tuple[str, int] | None:
+    return next(_lines(sys._getframe(1)), None)
+
+
+def _sizes(frame: Any) -> Iterator[tuple[tuple[str, str], int]]:
+    """(file, name) and size of each variable on the way here that may grow: nodes of its graph, or its items."""
+    tensor = sys.modules["torch"].Tensor
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if _is_users(file):
+            known = dict(frame.f_locals)
+            known.update(frame.f_globals if frame.f_code.co_name == "<module>" else {})
+            for name, value in known.items():
+                held = {name: value}
+                if getattr(type(value), "__module__", "") == frame.f_globals.get("__name__"):
+                    held.update((f"{name}.{key}", item) for key, item in getattr(value, "__dict__", {}).items())
+                for path, item in held.items():
+                    size = _size_of(item, tensor)
+                    if size:
+                        yield (os.path.abspath(file), path), size
+        frame = frame.f_back
+
+
+def _size_of(value: Any, tensor: Any) -> int:
+    if isinstance(value, tensor):
+        return _nodes(value.grad_fn) if value.grad_fn is not None else 0
+    if isinstance(value, list) and value and isinstance(value[-1], tensor) and value[-1].grad_fn is not None:
+        return len(value)
+    return 0
+
+
+def _nodes(first: Any) -> int:
+    seen, waiting = {first}, [first]
+    while waiting and len(seen) < _MOST_NODES:
+        for below, _ in waiting.pop().next_functions:
+            if below is not None and below not in seen:
+                seen.add(below)
+                waiting.append(below)
+    return len(seen)
+
+
+def _lines_that_keep(file: str, name: str) -> Iterator[int]:
+    """The lines of a file that add to a variable, or append to it."""
+    try:
+        with open(file, "rb") as source:
+            tree = ast.parse(source.read())
+    except (OSError, SyntaxError, ValueError):
+        return
+    own = name.rpartition(".")[2]
+    for node in ast.walk(tree):
+        target: Any = None
+        at = getattr(node, "lineno", 0)
+        if isinstance(node, ast.AugAssign):
+            target = node.target
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp):
+            target = node.targets[0]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "append":
+            target = node.func.value
+        if (isinstance(target, ast.Name) and target.id == own) or (
+            isinstance(target, ast.Attribute) and target.attr == own
+        ):
+            yield at

@@ -1,0 +1,76 @@
+"""The record of a training: equal for equal trainings, and another one as soon as anything differs."""
+
+import pytest
+
+from gpudoc.script.messages import HookOrder
+from tests.script.watched import watch_text
+
+ORDER = HookOrder(purpose="trial", record=True, record_samples=True)
+TRAIN = """
+import random
+for epoch in range(2):
+    for x, y in DataLoader(Rows(), 8, shuffle=True):
+        step(x, y)
+torch.save(model.state_dict(), "kept.pt")
+open("notes.txt", "w").write("four")
+open("gone.txt", "w").close()
+import os; os.remove("gone.txt")
+"""
+
+
+def record_of(folder, text=TRAIN, order=ORDER):
+    watched = watch_text(folder, text, order)
+    assert watched.code == 0, watched.err
+    return watched.seen[0].record
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory):
+    return record_of(tmp_path_factory.mktemp("recorded"))
+
+
+def test_it_holds_each_loss_the_state_and_the_files_that_stay(record):
+    assert record.steps == len(record.roots) == 6
+    assert len(set(record.roots)) == 6
+    assert set(record.state) >= {"parameters", "buffers", "optimizer", "torch's generator", "random's generator"}
+    assert {path.rpartition("/")[2]: size for path, size in record.files.items()}["notes.txt"] == 4
+    names = {path.rpartition("/")[2] for path in record.files}
+    assert "kept.pt" in names
+    assert "gone.txt" not in names
+
+
+def test_the_same_training_has_the_same_record(record, tmp_path):
+    other = record_of(tmp_path)
+    assert (other.roots, other.state) == (record.roots, record.state)
+
+
+@pytest.mark.parametrize(
+    ("change", "differs"),
+    [
+        (("        step(x, y)\n", "        step(x * 2, y)\n"), {"roots", "parameters"}),
+        (("torch.save", "torch.rand(1); torch.save"), {"torch's generator"}),
+        (("torch.save", "random.random(); torch.save"), {"random's generator"}),
+        (("torch.save", "model.weight.data += 1; torch.save"), {"parameters"}),
+    ],
+)
+def test_whatever_differs_is_seen(record, tmp_path, change, differs):
+    other = record_of(tmp_path, TRAIN.replace(*change))
+    found = {name for name in record.state if record.state[name] != other.state[name]}
+    found |= {"roots"} if other.roots != record.roots else set()
+    assert found >= differs
+    assert "torch's generator" in found or "torch's generator" not in differs
+
+
+def test_it_is_told_once_the_steps_that_were_asked_for_have_run(tmp_path):
+    watched = watch_text(tmp_path, TRAIN, ORDER.model_copy(update={"steps": 2}))
+    # behind the first step
+    assert watched.seen[0].record.steps == 3
+    assert watched.seen[0].measured
+
+
+def test_a_script_that_sets_no_seed_begins_with_the_same_random_numbers(tmp_path):
+    text = "print(torch.rand(1), random.random())"
+    first, second = (
+        watch_text(tmp_path, f"import random, torch\n{text}", ORDER, head=False).out for _ in range(2)
+    )
+    assert first == second

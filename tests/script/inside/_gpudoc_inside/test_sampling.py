@@ -1,0 +1,69 @@
+"""The lines where a script's steps spend their time, and those that keep what a step leaves behind."""
+
+import pytest
+
+from gpudoc.script.messages import HookOrder
+from tests.script.watched import watch_text
+
+ORDER = HookOrder(purpose="look", lines=True)
+TRAIN = """
+import time
+kept, total, plain = [], 0.0, 0.0
+
+def slow():
+    until = time.perf_counter() + 0.02
+    while time.perf_counter() < until:
+        pass
+
+def evaluate():
+    model.eval()
+    for x, y in DataLoader(Rows(), 8):
+        model(x).sum().item()
+    model.train()
+
+for epoch in range(6):
+    for x, y in DataLoader(Rows(), 8, shuffle=True):
+        loss = ((model(x) - y) ** 2).mean()
+        optimizer.zero_grad(); loss.backward(); optimizer.step()
+        total = total + loss
+        kept.append(loss)
+        plain += loss.item()
+        slow()
+    evaluate()
+"""
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("lines")
+    watched = watch_text(folder, TRAIN, ORDER)
+    assert watched.code == 0, watched.err
+    text = (folder / "train.py").read_text().splitlines()
+    found = watched.seen[0].lines
+    return found, lambda line: text[line - 1].strip()
+
+
+def test_a_line_that_takes_most_of_a_step_is_seen_most_with_the_line_that_calls_it(seen):
+    lines, code = seen
+    shares = {code(line): count / lines.looks for _, line, count in lines.hot}
+    assert shares["slow()"] > 0.3
+    assert shares.get("pass", 0) + shares["while time.perf_counter() < until:"] > 0.3
+
+
+def test_only_lines_that_keep_a_graph_are_said_to_keep(seen):
+    lines, code = seen
+    assert {code(line) for _, line in lines.keeps} == {"total = total + loss", "kept.append(loss)"}
+
+
+def test_an_evaluation_with_gradients_that_no_backward_reaches_is_seen(seen):
+    lines, code = seen
+    assert {code(line) for _, line in lines.no_backward} == {"model(x).sum().item()"}
+
+
+def test_nothing_is_seen_without_the_order(tmp_path):
+    assert watch_text(tmp_path, TRAIN.replace("range(6)", "range(1)")).seen[0].lines is None
+
+
+@pytest.mark.parametrize(("text", "is_on"), [("torch.autograd.set_detect_anomaly(True)", True), ("", False)])
+def test_anomaly_detection_is_seen(tmp_path, text, is_on):
+    assert watch_text(tmp_path, f"{text}\n{TRAIN}", ORDER).seen[0].lines.anomaly is is_on
