@@ -21,6 +21,7 @@ from gpudoc.bench.documents import RecordDocument
 from gpudoc.doctor.document import SCHEMA as DOCTOR
 from gpudoc.doctor.model import Cause, Remedy, Report
 from gpudoc.facts.model import Absent
+from gpudoc.fix.document import FixSummary
 from gpudoc.fleet.record import SCHEMA as FLEET
 from gpudoc.fleet.record import FleetRecord
 from gpudoc.profile.model import Profile
@@ -30,7 +31,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "docs" / "schemas"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 Schema = dict[str, Any]
 _PLAIN = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
-TUNE, TRAIN = "gpudoc.tune.v1", "gpudoc.train.v1"
+TUNE, TRAIN, FIX = "gpudoc.tune.v1", "gpudoc.train.v1", "gpudoc.fix.v1"
 _NUMBERS = {"type": "object", "additionalProperties": {"type": "number"}}
 # card: what is absent is left out there
 _NAMED = ("index", "pci_address", "uuid")
@@ -140,6 +141,12 @@ def train() -> Schema:
     return {"$schema": DIALECT, "title": TRAIN, "required": ["schema"], "anyOf": forms, "$defs": found}
 
 
+def fix() -> Schema:
+    """What `gpudoc fix --json` prints."""
+    records = Records()
+    return _document(FIX, records.fields(FixSummary), records)
+
+
 def _name_cards(records: Records) -> None:
     card = records.found["Card"]
     card["properties"], card["required"] = {name: card["properties"][name] for name in _NAMED}, []
@@ -181,6 +188,7 @@ def schemas() -> dict[str, Schema]:
         FLEET: fleet(),
         TUNE: tune(),
         TRAIN: train(),
+        FIX: fix(),
         "gpudoc.causes.v1": causes(),
         "gpudoc.error.v1": error(),
         "gpudoc.profile.v1": _of_model("gpudoc.profile.v1", Profile),

@@ -68,7 +68,7 @@ class FixLaunches:
         files: Mapping[Path, bytes] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> RecordedRun:
-        """A recorded run of so many steps, or to the script's end, with these changes on top of those accepted."""
+        """A recorded run of this many steps, or to the script's end, with these changes on top of those accepted."""
         order = HookOrder(purpose="trial", steps=steps, record=True, record_samples=True)
         told = self._launch(order, patience_s, files or {}, environment or {})
         return run_of(told)

@@ -87,7 +87,7 @@ def run(options: FixOptions, progress: Progress = SILENT) -> FixResult:
     allowed, limit = options.claims, options.memory_limit_bytes
     if not options.command:
         raise GpudocError("nothing to fix: there is no command after --", hint="gpudoc fix -- python train.py")
-    command, deadline = checked(options.command), Deadline(budget_s=options.budget_s)
+    deadline, command = Deadline(budget_s=options.budget_s), checked(options.command)
     found = what_can_be()
     if not found.is_whole and not (found.files and options.network):
         why = "; ".join(found.why_not) or "not known why"

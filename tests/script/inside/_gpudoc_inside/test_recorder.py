@@ -70,7 +70,5 @@ def test_it_is_told_once_the_steps_that_were_asked_for_have_run(tmp_path):
 
 def test_a_script_that_sets_no_seed_begins_with_the_same_random_numbers(tmp_path):
     text = "print(torch.rand(1), random.random())"
-    first, second = (
-        watch_text(tmp_path, f"import random, torch\n{text}", ORDER, head=False).out for _ in range(2)
-    )
+    first, second = (watch_text(tmp_path, f"import random, torch\n{text}", ORDER, head=False).out for _ in range(2))
     assert first == second

@@ -1,0 +1,125 @@
+"""`gpudoc fix` over real scripts: what is wrong is changed and proved, what is right stays, nothing is left behind."""
+
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.fix.model import Candidate, Claim, Evidence
+from gpudoc.fix.options import FixOptions
+from gpudoc.fix.proof import FixProof
+from gpudoc.fix.run import FixResult, run, write_changes
+
+SCRIPTS = Path(__file__).parent / "scripts"
+
+
+def fixed(folder, monkeypatch, name, *arguments, **options):
+    shutil.copy(SCRIPTS / f"{name}.py", folder / f"{name}.py")
+    monkeypatch.chdir(folder)
+    return run(FixOptions(command=(sys.executable, f"{name}.py", *arguments), **options))
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.slow
+def test_anomaly_detection_is_turned_off_with_a_proof_and_only_write_writes(tmp_path, monkeypatch):
+    found = fixed(tmp_path, monkeypatch, "anomaly", "16", budget="10m")
+    assert [proof.candidate.rewrite for proof in found.accepted] == ["anomaly-off"]
+    proof = found.accepted[0]
+    assert (proof.claim, proof.is_faster) == (Claim.EXACT, True)
+    assert proof.boundaries >= 1
+    assert found.exit_code is ExitCode.BAD_ANSWER
+    assert contents(tmp_path) == {"anomaly.py": (SCRIPTS / "anomaly.py").read_bytes()}
+    assert b"-torch.autograd.set_detect_anomaly(True)" in found.diff
+    write_changes(found)
+    assert contents(tmp_path)["anomaly.py"].decode() == found.after[tmp_path / "anomaly.py"]
+
+
+@pytest.mark.slow
+def test_a_healthy_script_is_left_alone(tmp_path, monkeypatch):
+    found = fixed(tmp_path, monkeypatch, "healthy", "8", budget="10m")
+    assert (found.accepted, found.diff, found.exit_code) == ((), b"", ExitCode.OK)
+    assert found.evidence.hot
+
+
+@pytest.mark.slow
+def test_a_script_that_is_not_equal_to_itself_is_said_first_and_nothing_is_offered(tmp_path, monkeypatch):
+    found = fixed(tmp_path, monkeypatch, "unseeded", "16", budget="10m")
+    assert found.unequal
+    assert found.accepted == ()
+    assert "not equal to itself" in found.lost[0].why
+
+
+def result_of(path, before, after):
+    candidate = Candidate("anomaly-off", path, 1, Claim.EXACT, before, after)
+    proof = FixProof(candidate=candidate, claim=Claim.EXACT, why="")
+    return FixResult(
+        options=FixOptions(command=("python", "train.py")), look=None, evidence=Evidence(hot=()), accepted=(proof,),
+        refused=(), lost=(), before={path: before}, after={path: after}, whole=None, launches=4, seconds=1.0,
+    )  # fmt: skip
+
+
+def test_line_ends_and_tabs_are_written_as_they_were(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_bytes(b"a = 1\r\n\tb\r\n")
+    result = write_changes(result_of(path, "a = 1\r\n\tb\r\n", "a = 2\r\n\tb\r\n"))
+    assert path.read_bytes() == b"a = 2\r\n\tb\r\n"
+    assert result.written == (path,)
+
+
+def test_a_file_that_was_changed_meanwhile_is_not_written(tmp_path):
+    path, other = tmp_path / "train.py", tmp_path / "other.py"
+    path.write_text("changed\n")
+    other.write_text("a\n")
+    result = result_of(path, "a\n", "b\n")
+    result = replace(result, before={other: "a\n", path: "a\n"}, after={other: "b\n", path: "b\n"})
+    with pytest.raises(GpudocError, match="was changed meanwhile") as raised:
+        write_changes(result)
+    assert raised.value.exit_code == ExitCode.NOT_DONE
+    assert (path.read_text(), other.read_text()) == ("changed\n", "a\n")
+
+
+def test_a_file_without_write_permission_is_not_written(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text("a\n")
+    path.chmod(0o444)
+    with pytest.raises(GpudocError, match="may not be written"):
+        write_changes(result_of(path, "a\n", "b\n"))
+    assert path.read_text() == "a\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"command": ()}, "no command after --"),
+        ({"command": ("python", "x.py"), "budget": "soon"}, "--budget"),
+        ({"command": ("python", "x.py"), "allow": "all"}, "--allow"),
+        ({"command": ("python", "x.py"), "memory_limit": "much"}, "--memory-limit"),
+        ({"command": ("no-such-command",)}, "no such command"),
+    ],
+)
+def test_what_cannot_be_done_is_said_before_anything_is_started(options, words):
+    with pytest.raises(GpudocError, match=words) as raised:
+        run(FixOptions(**options))
+    assert raised.value.exit_code == ExitCode.NOT_DONE
+
+
+def test_without_a_cell_no_changed_script_is_tried(monkeypatch):
+    from gpudoc.script.cell import Isolation
+
+    monkeypatch.setattr("gpudoc.fix.run.what_can_be", lambda: Isolation(why_not=("user namespaces are off",)))
+    with pytest.raises(GpudocError, match="user namespaces are off"):
+        run(FixOptions(command=(sys.executable, "-V")))
+
+
+def test_a_script_that_makes_no_step_is_refused_with_its_last_words(tmp_path, monkeypatch):
+    (tmp_path / "broken.py").write_text("raise KeyError('lr')\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(GpudocError, match="KeyError"):
+        run(FixOptions(command=(sys.executable, "broken.py")))
+    assert contents(tmp_path) == {"broken.py": b"raise KeyError('lr')\n"}
