@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import IO, Any
 
@@ -151,7 +152,9 @@ def check_options(options: Options) -> None:
     for name in options.only:
         if name not in known:
             where = "" if name not in case_names() else f" on {options.device}"
-            raise GpudocError(f"no such case{where}: {name}", hint=f"--only {','.join(known)}")
+            near = get_close_matches(name, known, n=1)
+            meant = f"; did you mean {near[0]}?" if near else ""
+            raise GpudocError(f"no such case{where}: {name}{meant}", hint=f"--only {','.join(known)}")
     if options.data is not None and not options.data.is_dir():
         raise GpudocError(
             f"not a folder: {options.data}", hint="--data DIR, a folder with the files that training reads"

@@ -15,7 +15,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking.")
 def clean(yes: Yes = False) -> int:
     """Remove what gpudoc keeps on this machine: your profiles, journals of searches, what killed runs left behind.
 
-    Lists every file and asks first. Run folders and the profiles in .gpudoc/profiles are yours and stay.
+    Lists every file and asks first. Run folders and the profiles in a project's .gpudoc/profiles stay.
 
     Example: gpudoc clean
     """
@@ -34,7 +34,7 @@ def clean(yes: Yes = False) -> int:
 
 
 def _agreed(found: list[Kept], free: list[Kept], yes: bool) -> bool:
-    """Show what there is; whether it may go. GpudocError where nobody can be asked."""
+    """Show what there is; whether it may go. GpudocError where stdin is not a terminal."""
     import sys
 
     from gpudoc.errors import GpudocError
@@ -49,7 +49,7 @@ def _agreed(found: list[Kept], free: list[Kept], yes: bool) -> bool:
     if yes:
         return True
     if not sys.stdin.isatty():
-        raise GpudocError("nobody can be asked: stdin is not a terminal", hint="gpudoc clean --yes")
+        raise GpudocError("clean asks first, and stdin is not a terminal", hint="gpudoc clean --yes")
     size = format_bytes(sum(one.num_bytes for one in free))
     agreed = typer.confirm(f"Remove {'these ' * (len(free) > 1)}{len(free)} ({size})?")
     if not agreed:

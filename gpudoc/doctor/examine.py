@@ -228,13 +228,8 @@ def check_ids(ids: Sequence[str]) -> None:
     """GpudocError with the nearest name for the first id that the catalogue does not know."""
     if not ids:
         return
-    from difflib import get_close_matches
-
-    from gpudoc.doctor.registry import CATALOGUE
+    from gpudoc.doctor.registry import CATALOGUE, no_such_cause
 
     for name in ids:
         if name not in CATALOGUE:
-            near = get_close_matches(name, CATALOGUE, n=1)
-            raise GpudocError(
-                f"no such cause: {name!r}", hint=f"did you mean {near[0]}?" if near else "gpudoc doctor --list"
-            )
+            raise no_such_cause(name)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import get_args
 
 from gpudoc.doctor.model import Cause, Family, Setting
-from gpudoc.doctor.registry import CATALOGUE
-from gpudoc.errors import GpudocError
+from gpudoc.doctor.registry import CATALOGUE, no_such_cause
 from gpudoc.facts.readers.snapshot import dump_facts
 from gpudoc.facts.redact import whole
 from gpudoc.render import console
@@ -20,10 +18,7 @@ def show_catalogue(cause_id: str | None, *, as_json: bool = False) -> int:
     """Print every cause, or one with its fix and sources; the exit code. GpudocError for an id that does not exist."""
     rows = [CATALOGUE[one] for one in CATALOGUE if cause_id in (None, one)]
     if not rows:
-        near = get_close_matches(cause_id or "", CATALOGUE, n=1)
-        raise GpudocError(
-            f"no such cause: {cause_id!r}", hint=f"did you mean {near[0]}?" if near else "gpudoc doctor --list"
-        )
+        raise no_such_cause(cause_id or "")
     if as_json:
         console.print_json(whole({"schema": "gpudoc.causes.v1", "causes": [_plain_cause(c) for c in rows]}))
         return 0

@@ -9,6 +9,7 @@ from contextlib import suppress
 from gpudoc.errors import GpudocError
 from gpudoc.process.imports import uncollected
 from gpudoc.train.events import Event, Finished, Said
+from gpudoc.train.loop.log import NothingLearnedError
 from gpudoc.train.request import Request, go_on
 from gpudoc.train.stop import Stop, slurm_deadline
 
@@ -75,6 +76,8 @@ def explain(problem: Exception, command: str | None) -> Exception:
     """A failure with the command that goes on; anything but a GpudocError is a fault of gpudoc and stays what it is."""
     if not isinstance(problem, GpudocError):
         return problem
+    if isinstance(problem, NothingLearnedError):
+        command = None
     again = f"{problem.hint}; then: {command}" if problem.hint and command else problem.hint or command or ""
     explained = type(problem)(problem.message, hint=again, exit_code=problem.exit_code)
     explained.__cause__ = problem.__cause__

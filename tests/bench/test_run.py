@@ -121,9 +121,9 @@ def test_a_torch_in_the_users_folder_is_not_taken_for_the_library(monkeypatch, t
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (Options(only=("memroy",)), "no such case: memroy"),
+        (Options(only=("memroy",)), r"no such case: memroy; did you mean memory\?"),
         (Options(only=("copies",)), "no such case on cpu: copies"),
-        (Options(device="cuda:0", only=("matmull",)), "no such case: matmull"),
+        (Options(device="cuda:0", only=("matmull",)), r"no such case: matmull; did you mean matmul\?"),
     ],
 )
 def test_a_case_that_does_not_exist(options, said):

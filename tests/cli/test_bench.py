@@ -98,6 +98,11 @@ def test_bad_input_is_one_line_and_exit_2(arguments, said, capfd):
     assert out == ""
 
 
+def test_a_case_that_does_not_exist_is_said_before_anything_else(capfd):
+    assert app.run(["bench", "--device", "cpu", "--only", "matmull"]) == 2
+    assert capfd.readouterr().err.startswith("gpudoc: no such case: matmull; did you mean matmul?\n")
+
+
 # Ctrl+C as soon as a figure was told, which the screen of a pipe does not show
 PRESSES = """
 import os, signal

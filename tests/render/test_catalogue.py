@@ -25,7 +25,14 @@ def test_the_catalogue_as_json_and_a_misspelt_id(capsys):
     assert len(plain["causes"]) == len(CATALOGUE)
     with pytest.raises(GpudocError) as refused:
         show_catalogue("nouveau_loadet")
-    assert "nouveau_loaded" in refused.value.hint
+    assert refused.value.hint == "did you mean nouveau_loaded?"
+    with pytest.raises(GpudocError) as refused:
+        show_catalogue("oom")
+    assert refused.value.hint.startswith("one of ")
+    assert "oom_capacity" in refused.value.hint
+    with pytest.raises(GpudocError) as refused:
+        show_catalogue("gremlins")
+    assert refused.value.hint == "gpudoc doctor --list"
 
 
 def test_a_step_that_ends_work_is_marked(capsys):

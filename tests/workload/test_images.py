@@ -1,12 +1,14 @@
 import random
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
 from gpudoc.errors import GpudocError
-from gpudoc.workload.images import CLASSES, ImageFolder, build_model, draw_picture
+from gpudoc.workload.config import load_config
+from gpudoc.workload.images import CLASSES, ImageFolder, build_model, draw_once, draw_picture
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +57,22 @@ def test_a_missing_folder_says_how_to_make_one():
     with pytest.raises(GpudocError) as caught:
         ImageFolder("nowhere/train")
     assert caught.value.hint == "python -m gpudoc.workload.images nowhere"
+
+
+def test_the_built_in_workload_draws_its_folder_where_it_is_missing_and_leaves_one_that_is_there(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("gpudoc.workload.images._FEW_PER_CLASS", 5)
+    loaded = load_config("images").config
+    train, held_out = ImageFolder(**loaded.data.args), ImageFolder(**loaded.data.eval.args)
+    assert (len(train), len(held_out)) == (4 * len(CLASSES), len(CLASSES))
+    assert [path.name for path in tmp_path.iterdir()] == ["images-data"]
+    mine = next((tmp_path / "images-data/train/ring").iterdir())
+    mine.write_bytes(b"mine")
+    draw_once(Path("images-data"))
+    assert mine.read_bytes() == b"mine"
+    assert [path.name for path in tmp_path.iterdir()] == ["images-data"]
+    with pytest.raises(GpudocError, match="no such folder of images"):
+        ImageFolder("images-data/tarin")
 
 
 @pytest.mark.parametrize("label", CLASSES)

@@ -21,6 +21,10 @@ _LOOK_S = 0.5
 _MOST_SKIPPED_IN_A_ROW = 25
 
 
+class NothingLearnedError(GpudocError):
+    """A run that made no step: there is nothing in it to go on with."""
+
+
 class Log:
     """Turns what the device knows into rows. `logged` hears the seconds since the row before."""
 
@@ -109,8 +113,10 @@ class Log:
         never = progress.num_skipped == step
         if self._skipped_in_a_row >= _MOST_SKIPPED_IN_A_ROW or (never and step == self._course.end_step):
             since = "from the first step on" if never else f"for {self._skipped_in_a_row} steps"
-            raise GpudocError(
+            is_narrow = self._stepper.parts.precision.name != "fp32"
+            raise (NothingLearnedError if never else GpudocError)(
                 f"the gradients are not finite {since} (step {step}): nothing is learned",
-                hint="--set lr=SMALLER, --precision fp32, train.grad_clip in the config, or look for NaN in the data",
+                hint=f"--set lr=SMALLER, {'--precision fp32, ' if is_narrow else ''}train.grad_clip in the config, "
+                "or look for NaN in the data",
                 exit_code=ExitCode.BAD_ANSWER,
             )

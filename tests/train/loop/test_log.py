@@ -31,6 +31,10 @@ def test_the_phases_add_up_to_the_time_that_passed(tmp_path):
 def test_a_run_in_which_no_gradient_was_finite_fails_and_says_since_when(tmp_path, capsys):
     write_workload(tmp_path, data={"bad_from": 0}, log_every=2)
     assert train_here(tmp_path, *LINE) == 1
-    assert "the gradients are not finite from the first step on (step 8)" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "the gradients are not finite from the first step on (step 8)" in said
+    # it runs in fp32 already, and holds nothing to go on with
+    assert "--precision fp32" not in said
+    assert "--resume" not in said
     rows = metrics(tmp_path / "runs/cfg")
     assert [row["skipped"] for row in rows if "skipped" in row] == [2, 2, 2]
