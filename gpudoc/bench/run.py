@@ -58,10 +58,12 @@ class Options:
     def of(device: str, only: str, quick: bool, data: Path | None, old: Record | None, soak: str = "") -> Options:
         """The options with the names in `only` taken apart at the commas; `old` is what the run is compared to.
 
-        GpudocError (exit 2) if `soak` is not a duration, or on a CPU.
+        GpudocError (exit 2) if `soak` is not a duration, or on a CPU, and for what `check_options` refuses.
         """
         names = tuple(name.strip() for name in only.split(",") if name.strip())
-        return Options(device=device, only=names, quick=quick, soak_s=_soak_s(soak, device), data=data, old=old)
+        made = Options(device=device, only=names, quick=quick, soak_s=_soak_s(soak, device), data=data, old=old)
+        check_options(made)
+        return made
 
 
 def _soak_s(text: str, device: str) -> float:

@@ -85,7 +85,7 @@ def bench(
         return measure_fleet(Fleet.of(device, only, quick, data, shared), start, output)
     from gpudoc.bench.documents import check_places, load_record, save_record
     from gpudoc.bench.report import Report
-    from gpudoc.bench.run import Options, check_options, run
+    from gpudoc.bench.run import Options, run
     from gpudoc.bench.target import before_measuring, find_target
     from gpudoc.render.bench_page import save
     from gpudoc.render.bench_screen import show
@@ -96,9 +96,7 @@ def bench(
     with Live(plain=plain or as_json, keep=verbose) as progress:
         target = find_target(device)
         options = Options.of(target.choice.name, only, quick, data, old, soak)
-        check_options(options)
-        progress.say(target.said)
-        for sentence in before_measuring(target, quick=quick, shared=shared):
+        for sentence in (target.said, *before_measuring(target, quick=quick, shared=shared)):
             progress.say(sentence)
         record = run(options, target.machine, progress)
     if out:
