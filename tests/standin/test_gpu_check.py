@@ -37,7 +37,7 @@ def sentences(record, step):
 
 def test_as_gpudoc_guesses_all_is_green(rehearse):
     status, record, said = rehearse(
-        *QUICK, "--only", "doctor,machine,constants,timing,memory", clock="virtual", tflops=6
+        *QUICK, "--only", "doctor,machine,constants,timing,memory", clock="virtual", tflops=1.5
     )
     assert status == 0, said
     assert [one.state for one in record.outcomes] == ["passed"] * 5

@@ -123,6 +123,12 @@ def test_a_mig_instance_that_fails_is_named_with_its_error(rehearse):
     assert "uncorrectable ECC error" in said
 
 
+def test_the_batch_of_a_card_that_shares_its_memory_is_proved_under_tunes_limit(rehearse):
+    status, record, said = rehearse("--quick", *ONE, "memory", integrated=1)
+    assert status == 0, said
+    assert [one.state for one in record.outcomes] == ["passed"]
+
+
 def slurm(folder, given):
     played = folder / "bin"
     played.mkdir()

@@ -54,7 +54,7 @@ def test_a_training_takes_half_of_what_it_shares_with_the_system(standin, tmp_pa
 def test_the_batch_search_of_a_script_stops_at_half_of_what_is_shared(standin, tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
     command = ("--only", "batch", "--goal", "largest", "--budget", "15m", "--json", "--in-place", "--out", "p.yaml")
-    done = standin(memory="2G", math_ops="1e5", integrated=1).gpudoc("tune", *command, "--", sys.executable, "train.py")
+    done = standin(memory="2G", math_ops="1e6", integrated=1).gpudoc("tune", *command, "--", sys.executable, "train.py")
     assert done.returncode == 0, done.stderr
     assert "which this GPU shares with the system" in done.stderr
     evidence = json.loads(done.stdout)["profile"]["evidence"]
@@ -68,7 +68,7 @@ def test_trials_of_a_script_leave_a_display_its_part_of_the_card(standin, tmp_pa
     """A window that opens while a trial runs finds memory: torch keeps below its limit in the trial, too."""
     (tmp_path / "train.py").write_text(SCRIPT)
     command = ("--only", "batch", "--budget", "5m", "--max-batch", "64", "--json", "--in-place", "--out", "p.yaml")
-    gpus = standin(memory="4G", math_ops="1e5", display=1)
+    gpus = standin(memory="4G", math_ops="1e6", display=1)
     done = gpus.gpudoc("tune", *command, "--", sys.executable, "train.py")
     assert done.returncode == 0, done.stderr
     assert "what is free now less 1 GiB for the display" in done.stderr

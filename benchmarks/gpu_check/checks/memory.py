@@ -19,7 +19,10 @@ import yaml
 
 from benchmarks.gpu_check.checks.faults import NET, rescues
 from benchmarks.gpu_check.model import Result, error_line
+from gpudoc import facts
+from gpudoc.doctor.card_memory import share_of_card
 from gpudoc.process.shortage import Shortage, shortage_in
+from gpudoc.units import GIB
 
 ALLOCATORS = {"default": "", "expandable": "expandable_segments:True", "asynchronous": "backend:cudaMallocAsync"}
 STEPS, QUICK_STEPS = 200, 20
@@ -29,7 +32,9 @@ import sys
 import torch
 from planted_work import Net
 
-batch, steps = int(sys.argv[1]), int(sys.argv[2])
+batch, steps, limit_bytes = map(int, sys.argv[1:])
+if limit_bytes:
+    torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / torch.cuda.get_device_properties(0).total_memory))
 net = Net(**{NET!r}).cuda()
 optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3, fused=True)
 for _ in range(steps):
@@ -48,6 +53,8 @@ class Place:
         from tests.tune.planted import write_workload
 
         self.folder, self.steps = folder, steps
+        # where CUDA would go on past what tune leaves to others, the bare loop lives under tune's limit; 0 is none
+        self.limit_bytes = 0
         self._environment: Mapping[str, str] = {
             **os.environ,
             "XDG_DATA_HOME": str(folder / "data"),
@@ -62,7 +69,7 @@ class Place:
 
     def bare(self, batch: int, steps: int) -> str:
         """What the bare loop says at its end where it fails, '' where it runs."""
-        done = self._run("bare.py", str(batch), str(steps))
+        done = self._run("bare.py", str(batch), str(steps), str(self.limit_bytes))
         return "" if done.returncode == 0 else done.stderr.strip() or f"exit status {done.returncode}"
 
     def tune(self) -> subprocess.CompletedProcess[str]:
@@ -77,8 +84,8 @@ class Place:
         return self._run("-m", "gpudoc", *line, *options)
 
 
-def check(allocator: str, place: Place, result: Result) -> None:
-    """Tune, train and the bare loop with one allocator."""
+def check(allocator: str, place: Place, result: Result, is_shared: bool = False) -> None:
+    """Tune, train and the bare loop with one allocator; `is_shared`: tune leaves others a part of this card."""
     refused = place.bare(1, 1)
     if refused:
         result.facts[f"allocator {allocator}"] = f"does not run here: {error_line(refused)}"
@@ -92,6 +99,8 @@ def check(allocator: str, place: Place, result: Result) -> None:
     evidence = yaml.safe_load((place.folder / "profile.yaml").read_text())["evidence"]
     largest = int(evidence["largest_batch"])
     result.facts[f"largest batch, {allocator}"] = largest
+    if is_shared:
+        place.limit_bytes = int(evidence["memory_limit_bytes"])
     trained = place.train()
     if trained.returncode:
         result.failures.append(f"train fails at the batch that tune named, {largest}: {error_line(trained.stderr)}")
@@ -116,9 +125,11 @@ def check(allocator: str, place: Place, result: Result) -> None:
 def main() -> None:
     is_quick = "--quick" in sys.argv
     result = Result()
+    is_shared = share_of_card(GIB, 0, facts.collect(quick=True)).is_enforced
     for allocator in ("default",) if is_quick else ALLOCATORS:
         with tempfile.TemporaryDirectory() as name:
-            check(allocator, Place(Path(name), ALLOCATORS[allocator], QUICK_STEPS if is_quick else STEPS), result)
+            place = Place(Path(name), ALLOCATORS[allocator], QUICK_STEPS if is_quick else STEPS)
+            check(allocator, place, result, is_shared)
     print(result.to_line())
 
 

@@ -233,7 +233,7 @@ def test_short_steps_on_a_gpu_are_timed_in_blocks_from_pinned_batches(tmp_path, 
     monkeypatch.setattr(Trainee, "step", counted)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *args: (waits.append(1), wait(*args)))
     # the steps that wake the card are each waited for, and none of them is timed
-    monkeypatch.setattr(pace, "_WAKE_S", 0.0)
+    monkeypatch.setattr(pace, "WAKE_S", 0.0)
     # as of steps that are short, however busy this machine is
     monkeypatch.setattr(probe, "steps_per_block", lambda step_s: 20)
     request = Request(kind="speed", batches=(4,), seconds_per_batch=0.5)
