@@ -180,7 +180,7 @@ def _calm(reading: Reading, denial: Observation | None) -> Observation | None:
     )
     if calm is not None or (asked := complaint.plain_question(text, may_ask_why=True)) is None:
         return calm
-    return asked if likelihood.is_likely_healthy(likelihood.likely_causes(reading)) else None
+    return asked if likelihood.is_likely_healthy(reading) else None
 
 
 def _tells_of_trouble(reading: Reading, likely: Sequence[Likelihood]) -> bool:

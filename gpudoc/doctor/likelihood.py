@@ -30,7 +30,10 @@ WORDS = "said"
 # what is stated, as the table names it
 _STATED = "stated:"
 # what is stated where nothing is wrong, too
-_AT_EASE = ("docker", "loader-named", "mixed-precision", "several-gpus", "starts-slowly", "windows")
+_AT_EASE = ("docker", "mixed-precision", "several-gpus", "starts-slowly", "windows")
+_ASKING = frozenset(
+    ("training", "question", "complaint", "request", "asked-if-normal", "asked-of-meaning", "one-sample")
+)
 _SLOWER = f"{_STATED}more-gpus-no-faster"
 # what the words of a report must name before they make its cause likely: the table learned it beside such reports
 _ABOUT = {
@@ -82,9 +85,10 @@ def trouble(likely: Sequence[Likelihood]) -> bool:
     return sum(one.share for one in likely if one.cause in (HEALTHY, OTHER)) <= _LEAST_HEALTHY
 
 
-def is_likely_healthy(likely: Sequence[Likelihood]) -> bool:
-    """Whether nothing being wrong is the likeliest answer."""
-    return bool(likely) and likely[0].cause == HEALTHY
+def is_likely_healthy(reading: Reading) -> bool:
+    """Whether nothing being wrong is the likeliest answer, and nothing is stated that may be trouble."""
+    likely = likely_causes(reading)
+    return bool(likely) and likely[0].cause == HEALTHY and stated(reading.text).keys() <= _ASKING.union(_AT_EASE)
 
 
 def guess(
@@ -116,9 +120,9 @@ def guess(
 
 
 def _unhealthy(likely: Sequence[Likelihood]) -> list[Likelihood]:
-    """The answers without the one that nothing is wrong, whose share the others get unless it was the likeliest."""
+    """The answers without the one that nothing is wrong, whose share the others get."""
     rest = [one for one in likely if one.cause != HEALTHY]
-    if len(rest) == len(likely) or is_likely_healthy(likely):
+    if len(rest) == len(likely):
         return rest
     total, certainty = sum(one.share for one in rest), wording.table().certainty
     shares = [one.share / total for one in rest]

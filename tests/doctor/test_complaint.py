@@ -105,6 +105,11 @@ def test_who_asks_why_is_in_trouble_where_the_words_sound_like_it(monkeypatch, a
     assert report_of("Why are the two figures different?").verdict == verdict
 
 
+def test_why_something_is_so_is_a_complaint_next_to_a_fact_of_trouble(monkeypatch):
+    monkeypatch.setattr(likelihood, "weigh", lambda text, facts: [Likelihood("healthy", 0.9, 0.9, ())])
+    assert report_of("Why are the images on NFS and one core at 100 %?").verdict == "unknown"
+
+
 def test_why_an_author_did_something_is_a_plain_question():
     assert report_of(WHY).understood[0].fact == "question"
 
