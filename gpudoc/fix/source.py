@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -219,12 +220,18 @@ def _with_positions(path: Path, text: str, module: cst.Module, mark: int) -> Sou
     return Source(path, text, module, positions, outer, parents, starts, nodes)
 
 
+@functools.lru_cache(maxsize=200_000)
+def children_of(node: Node) -> tuple[Node, ...]:
+    """The nodes right below a node; libcst visits it each time that it is asked."""
+    return tuple(node.children)
+
+
 def _walk(node: Node) -> Iterator[Node]:
     stack = [node]
     while stack:
         top = stack.pop()
         yield top
-        stack.extend(reversed(top.children))
+        stack.extend(reversed(children_of(top)))
 
 
 def changed_lines(before: str, after: str) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from gpudoc.fix.source import Node, Source
+from gpudoc.fix.source import Node, Source, children_of
 
 Function = cst.FunctionDef
 LOOPS = (cst.For, cst.While)
@@ -121,7 +121,7 @@ def below(node: Node) -> Iterator[Node]:
     while stack:
         top = stack.pop()
         yield top
-        stack.extend(reversed(top.children))
+        stack.extend(reversed(children_of(top)))
 
 
 def own(node: Node) -> Iterator[Node]:
@@ -131,7 +131,7 @@ def own(node: Node) -> Iterator[Node]:
         top = stack.pop()
         yield top
         if top is node or not isinstance(top, cst.FunctionDef | cst.ClassDef | cst.Lambda):
-            stack.extend(reversed(top.children))
+            stack.extend(reversed(children_of(top)))
 
 
 def enclosing(source: Source, node: Node, kind: type[Node] | tuple[type[Node], ...]) -> Node | None:

@@ -74,6 +74,9 @@ def _find(source: Source, evidence: Evidence, rewrite: str) -> list[Proposal]:
         return []
     site = RewriteSite(rewrite, Claim.EXACT, source, call)
     number = 1 if unsharded else chosen
+    shares = owner is not None and bool(ITERABLES & set(bases(source, owner)))
+    if number > 1 and (shares or {"WebDataset", "streaming", "IterableDataset"} & words(source) - _base_names(owner)):
+        return [site.refuse("each worker reads another part of a data set that is iterated, so batches would differ")]
     edit = _write_workers(source, call, number)
     if edit is None:
         return []
@@ -82,6 +85,11 @@ def _find(source: Source, evidence: Evidence, rewrite: str) -> list[Proposal]:
         return [site.refuse(reason)]
     more = "One more process reads" if number == 1 else f"{number} more processes read"
     return [site.change([edit], f"{more} the data, each with memory for what it touches of the data set.")]
+
+
+def _base_names(owner: cst.ClassDef | None) -> set[str]:
+    """What the file needs for another kind of data set, where the loader's is known and is none of these."""
+    return {"IterableDataset"} if owner is not None else set()
 
 
 def _write_workers(source: Source, call: cst.Call, number: int) -> Edit | str | None:
