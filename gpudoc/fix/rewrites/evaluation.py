@@ -31,6 +31,7 @@ from gpudoc.fix.tree import (
     local_class,
     local_functions,
     loops_around,
+    qualified,
     words,
 )
 from gpudoc.patterns import IGNORECASE, Pattern
@@ -43,6 +44,7 @@ _NEEDS_GRADIENTS = Pattern(
     r"attack|adversar|fgsm|(?:^|_)pgd|perturb|saliency|attribut|grad(?!_norm)|explain|jacobian", IGNORECASE
 )
 _GIVES = frozenset({"append", "appendleft", "extend", "insert", "put", "setdefault"})
+_LOOKS = frozenset({"isinstance", "hasattr", "print", "len", "type", "id", "map"})
 # frameworks call these without gradients already
 _HOOKS = frozenset({"validation_step", "test_step", "predict_step", "evaluate_step"})
 _GRADIENT_WORDS = frozenset(
@@ -109,6 +111,8 @@ def _why_not(source: Source, place: Node) -> str:
     other = [called(call) for call in backwards(source.module) if "backward" not in called(call).lower()]
     if other:
         return f"`{other[0]}` in this file takes gradients, perhaps in the model that is evaluated"
+    if receiver := _model_is_given_away(source, place):
+        return f"`{receiver}` is given the model and is not in this file: it may need gradients"
     if isinstance(place, cst.FunctionDef):
         if place.asynchronous is not None or any(isinstance(one, cst.Yield) for one in below(place)):
             return "the function gives its results one by one, and what happens between them would lose gradients too"
@@ -146,6 +150,17 @@ def _bodies(source: Source, name: str) -> list[Node]:
     if owner is not None:
         return [owner]
     return [one for one in local_functions(source, name) if one.name.value not in ("train", "eval", "step")]
+
+
+def _model_is_given_away(source: Source, place: Node) -> str:
+    """A function of another file that gets what is called as a model here."""
+    models = {dotted(call.func) for call in calls(place)} - {""}
+    for call in calls(place):
+        if any(dotted(arg.value) in models for arg in call.args):
+            name, origin = called(call), qualified(source, call.func).partition(".")[0]
+            if not local_functions(source, name) and origin not in ("torch", "numpy", "math") and name not in _LOOKS:
+                return name or "a function"
+    return ""
 
 
 def _leaves_behind(source: Source, function: Function) -> str:

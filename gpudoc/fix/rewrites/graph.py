@@ -172,6 +172,11 @@ def _second_pass(source: Source, call: cst.Call, arg: cst.Arg) -> str:
             return f"`{root.value}` is made outside of the loop, so each round goes through the same graph"
     elif not isinstance(root, cst.Name):
         return "what it is called on is not a plain variable"
+    if isinstance(root, cst.Name):
+        for use in uses(source, scope_of(source, call), root.value):
+            taker = handed_to(source, use)
+            if taker and taker not in HARMLESS and taker not in FILLING:
+                return f"`{root.value}` is handed to `{taker}`, which may go through the graph again"
     carried = _carried(source, loops[0]) if loops else ""
     if carried:
         return f"`{carried}` goes from one step into the next, and its graph with it"

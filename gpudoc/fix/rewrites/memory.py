@@ -47,6 +47,7 @@ _CHANCE = Pattern(r"(?i)dropout|droppath|drop_path|stochastic_?depth|^rand|^rrel
 _IN_BATCH = Pattern(
     r"(?i)contrastive|info_?nce|nt_?xent|triplet|clip_?loss|in_?batch|negatives|similarity|barlow|vicreg|ctc"
 )
+_REDUCES = frozenset({"mean", "std", "var", "sum", "max", "min", "amax", "amin", "norm", "softmax", "cumsum", "sort"})
 _MEANS = frozenset(
     {"MSELoss", "L1Loss", "SmoothL1Loss", "HuberLoss", "BCEWithLogitsLoss", "BCELoss", "CrossEntropyLoss"}
     | {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy_with_logits", "cross_entropy"}
@@ -286,6 +287,8 @@ def _whole_batch(source: Source, forward: cst.Call, criterion: cst.Call) -> str:
     ):
         if found := _model_words(source, pattern, reason):
             return found
+    if found := _over_batch(source):
+        return found
     name = dotted(forward.func)
     if not model_is_shown(source, name):
         return f"`{name}` is not in this file, and may take statistics of the whole batch"
@@ -301,6 +304,18 @@ def _whole_batch(source: Source, forward: cst.Call, criterion: cst.Call) -> str:
         return "it cannot be seen here that the loss is a mean over samples"
     if "ignore_index" in words(source) or "mask" in words(source):
         return "samples that are masked would need another weight"
+    return ""
+
+
+def _over_batch(source: Source) -> str:
+    """Where a forward of this file may compute over the samples of a batch."""
+    for function in source.nodes:
+        if not isinstance(function, cst.FunctionDef) or function.name.value != "forward":
+            continue
+        for call in calls(function):
+            dims = [source.code(arg.value) for arg in call.args if arg.keyword is None or arg.keyword.value == "dim"]
+            if called(call) in _REDUCES and (not dims or "0" in dims):
+                return f"line {source.line(call)} computes over all samples of a batch"
     return ""
 
 

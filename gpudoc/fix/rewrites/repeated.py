@@ -19,6 +19,8 @@ from gpudoc.fix.tree import (
     enclosing,
     methods,
     model_is_shown,
+    scope_of,
+    uses,
     words,
 )
 from gpudoc.patterns import Pattern
@@ -94,6 +96,14 @@ def _reused(source: Source, statement: Node, call: cst.Call, first: cst.Assign) 
         for above in source.ancestors(call)
     )
     targets = {key(source, part) for one in below(statement) for _, part in binding(one)}
+    names = {name for one in below(statement) for name, _ in binding(one)}
+    whole = scope_of(source, statement)
+    for name in names:
+        for use in uses(source, whole, name):
+            above = source.parent(use)
+            method = above.attr.value if isinstance(above, cst.Attribute) and above.value is use else ""
+            if isinstance(above, cst.AugAssign | cst.Subscript) or (method.endswith("_") and method[-2:] != "__"):
+                return site.refuse(f"line {source.line(use)} changes `{name}`, which would change `{out}` too")
     goes_back = bool(targets & feeding_backward(source)) or bool(backwards(statement))
     if goes_back and not off:
         return site.refuse("both results go into a backward, and one graph would sum the gradients in another order")

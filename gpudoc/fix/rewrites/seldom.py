@@ -267,7 +267,8 @@ def _only_formatted(source: Source, use: Node) -> bool:
     """Whether a use ends in a text whose format is given, such as `{running / n:.3f}`, or in float()."""
     for above in source.ancestors(use):
         if isinstance(above, cst.FormattedStringExpression):
-            return above.format_spec is not None and above.conversion is None
+            spec = "".join(one.value for one in above.format_spec or () if isinstance(one, cst.FormattedStringText))
+            return above.conversion is None and spec.endswith(("f", "e", "g", "%"))
         if isinstance(above, cst.Call):
             return dotted(above.func) == "float"
         if not isinstance(above, cst.BinaryOperation | cst.Arg):
