@@ -109,7 +109,9 @@ def _cells(row: Measurement, label: str) -> tuple[str, ...]:
     if row.value is None:
         return name, "refused", "", "", "", doubt
     apart = max(row.high - row.value, row.value - row.low) / row.value if row.value else 0.0
-    return name, figure(row.value), row.unit, f"{apart:.0%}", share_text(row), doubt
+    # beyond its own size the figure is no figure, and by how much says nothing
+    spread = f"{apart:.0%}" if apart <= 1 else "> 100%"
+    return name, figure(row.value), row.unit, spread, share_text(row), doubt
 
 
 def _finding(finding: Finding, width: int) -> list[str]:

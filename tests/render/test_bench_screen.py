@@ -112,3 +112,11 @@ def test_where_nothing_was_measured_nothing_is_called_normal():
     assert "nothing was measured in 1 min 21 s" in screen.text
     assert "✓" not in screen.text
     assert "normal" not in screen.text
+
+
+@pytest.mark.parametrize(("high", "shown_as"), [(150.0, "50%"), (200.0, "100%"), (2500.0, "> 100%")])
+def test_a_spread_larger_than_the_figure_is_no_figure(high, shown_as):
+    wide = replace(row("memory_copy", "cpu", 100.0), low=90.0, high=high)
+    line = next(text for text in as_text(replace(CLEAN, measurements=(wide,)), Form(120)).splitlines() if "100" in text)
+    assert f" {shown_as}" in line
+    assert "2400%" not in line
