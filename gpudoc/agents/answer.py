@@ -10,7 +10,7 @@ MOST_BYTES = 2000
 # of doctor's and tune's documents, what comes first; figures of trials and facts of the machine are for who asks
 _KEPT = (
     "schema", "verdict", "findings", "unexplained", "deciding_facts", "answers", "causes", "targets", "command", "gain",
-    "answer", "look", "loaders", "settings", "change", "line", "profile",
+    "answer", "look", "loaders", "settings", "change", "line", "profile", "accepted", "diff", "unequal",
 )  # fmt: skip
 _OF_FINDING = ("id", "severity", "confidence", "title", "evidence", "fix", "is_guess")
 _LONGEST, _FEW = 240, 3
@@ -32,7 +32,10 @@ def shorten(document: Mapping[str, object], most: int = MOST_BYTES) -> dict[str,
 
 
 def _shorter(name: str, value: object) -> Iterator[object]:
-    """The value in ever fewer words."""
+    """The value in ever fewer words; half a diff is none."""
+    if name == "diff":
+        yield value
+        return
     plain = [_finding(one) for one in value] if name == "findings" and isinstance(value, list) else value
     for few in (_FEW, 2, 1):
         yield _cut(plain, _LONGEST if few > 1 else _LONGEST // 2, few)

@@ -95,6 +95,11 @@ async def tune_loader(command: Script, context: Context, budget: Budget = "5m", 
     return await _answer(context, asked, full, command=command)
 
 
+async def fix_script(command: Script, context: Context, budget: Budget = "5m", full: Full = False) -> CallToolResult:
+    """RUNS a training script several times without traces: a small change as a diff, with its proof. Writes nothing."""
+    return await _answer(context, ["fix", f"--budget={budget}"], full, command=command)
+
+
 _READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _RUNS = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False)
 TOOLS = (
@@ -105,6 +110,7 @@ TOOLS = (
     (plan_memory, _RUNS),
     (look_at_script, _RUNS),
     (tune_loader, _RUNS),
+    (fix_script, _RUNS),
 )
 
 

@@ -62,7 +62,7 @@ def test_what_only_reads_is_marked_and_what_runs_says_so():
     tools = {tool.name: tool for tool in anyio.run(listed)}
     reads = {name for name, tool in tools.items() if tool.annotations.read_only_hint}
     assert reads == {"diagnose_text", "diagnose_machine", "watch_process", "explain_cause"}
-    assert set(tools) - reads == {"plan_memory", "look_at_script", "tune_loader"}
+    assert set(tools) - reads == {"plan_memory", "look_at_script", "tune_loader", "fix_script"}
     assert all("RUNS" in tools[name].description or "runs" in tools[name].description for name in set(tools) - reads)
     assert "context" not in json.dumps(tools["diagnose_text"].input_schema["properties"])
 
