@@ -164,9 +164,7 @@ def _examine_sources(request: Request, progress: Progress) -> Report:
         )
     if texts:
         return _examine_texts(texts, places, request)
-    if len(saved) == 1:
-        return _again(saved[0][1], request)
-    return fleet.compare(saved)
+    return _again(saved[0][1], request) if len(saved) == 1 else fleet.compare(saved)
 
 
 def _examine_logs(paths: Sequence[Path], request: Request, progress: Progress) -> Report:

@@ -64,9 +64,7 @@ def look(evidence: Evidence, findings: Sequence[Finding], crashed: Sequence[Cras
         return _wrong("crashed", *(Observation(f"check {c.id}", c.error, "gpudoc") for c in crashed))
     if evidence.source == "file" and evidence.reading is not None:
         return _in_text(evidence, findings)
-    if evidence.source == "machine":
-        return _on_machine(evidence, findings)
-    return Unexplained()
+    return _on_machine(evidence, findings) if evidence.source == "machine" else Unexplained()
 
 
 def no_patient(evidence: Evidence, findings: Sequence[Finding]) -> Unexplained | None:
