@@ -15,7 +15,7 @@ from torch.distributed.elastic.rendezvous import (
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import create_backend
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import RendezvousBackend, Token, create_handler
 
-from gpudoc.process.seal import Seal, SealError, seal_here
+from gpudoc.process.seal import KEY, Seal, SealError, seal_here
 
 # as --rdzv-backend names it
 BACKEND = "gpudoc"
@@ -56,6 +56,7 @@ def register() -> None:
 
 def _create(parameters: RendezvousParameters) -> RendezvousHandler:
     seal = seal_here()
-    assert seal is not None
+    if seal is None:
+        raise SealError(f"without a key of this run ({KEY}) nobody is met")
     backend, store = create_backend(parameters)
     return create_handler(store, SignedBackend(backend, seal, parameters.run_id), parameters)

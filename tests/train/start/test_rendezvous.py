@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from gpudoc.errors import GpudocError
 from gpudoc.process.arguments import own_python
-from gpudoc.process.seal import KEY
+from gpudoc.process.seal import KEY, SealError
+from gpudoc.train.start import launch, rendezvous, run_key
 from gpudoc.train.start.launch import Nodes, torchrun_options
 
 AGENT = "from gpudoc.train.start.launch import agent; sys.exit(agent(sys.argv[1:]))"
@@ -78,3 +80,32 @@ def test_without_a_key_it_is_which_is_why_there_is_one(store, tmp_path):
     process = agent(store.port, "true", key="")
     process.communicate(timeout=240)
     assert (tmp_path / "was_run").exists()
+
+
+SEVERAL = Nodes(count=2, endpoint="node-1:29500", run_id=RUN_ID)
+
+
+@pytest.mark.parametrize("nodes", [Nodes(), Nodes(endpoint="/tmp/x/rendezvous"), SEVERAL])
+def test_every_run_meets_where_what_is_not_signed_is_not_read(nodes):
+    assert f"--rdzv-backend={rendezvous.BACKEND}" in torchrun_options(2, nodes)
+
+
+def test_without_a_key_nobody_is_met(monkeypatch):
+    from torch.distributed.elastic.rendezvous import RendezvousParameters
+
+    monkeypatch.delenv(KEY, raising=False)
+    monkeypatch.setattr(rendezvous, "create_backend", lambda parameters: pytest.fail("it went to the port"))
+    with pytest.raises(SealError, match=KEY):
+        rendezvous._create(RendezvousParameters(rendezvous.BACKEND, "127.0.0.1:1", RUN_ID, 2, 2))
+
+
+def test_nodes_that_agree_on_no_key_start_no_rank(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(KEY, raising=False)
+    for name, value in {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(launch, "run_key", lambda variables, folder: run_key.run_key(variables, folder, wait_s=0.0))
+    monkeypatch.setattr(launch.subprocess, "Popen", lambda *_, **__: pytest.fail("ranks were started"))
+    with pytest.raises(GpudocError, match="has left no key") as refused:
+        launch.launch([], ranks=1, nodes=SEVERAL)
+    assert f"export {KEY}=" in refused.value.hint
