@@ -22,6 +22,11 @@ _CHUNK = 4 << 20
 # an event longer than this is none
 _LONGEST_EVENT = 16 << 20
 _HEAD = 1 << 16
+# a few bytes of gzip can stand for gigabytes: a trace of N bytes, packed or not, has no more events than these
+_MOST_EVENTS, _FEWEST_BYTES = 100_000, 3
+# a trace is packed to a thirtieth, and never to a hundredth
+_MOST_RATIO = 250
+_BETWEEN, _USUAL_BLANKS = " \r\n\t,", 64
 _SQLITE = b"SQLite format 3\x00"
 _EVENTS = Pattern(r'"traceEvents"\s*:\s*\[')
 _RANK = Pattern(r'"distributedInfo"\s*:\s*\{[^{}]{0,2000}?"rank"\s*:\s*(\d{1,6})')
@@ -54,15 +59,17 @@ def read_trace(path: Path) -> Trace:
         data = LargeFile(handle, os.fstat(handle).st_size)
         if data[: len(_SQLITE)] == _SQLITE:
             return read_database(path)
-        rank, is_cut = _read_events(_pieces(blocks(data, _CHUNK)), gather)
+        rank, is_cut = _read_events(
+            _pieces(blocks(data, _CHUNK), _MOST_RATIO * len(data)), gather, _MOST_EVENTS + len(data) // _FEWEST_BYTES
+        )
     except OSError as problem:
         reason = problem.strerror or str(problem)
         raise GpudocError(f"cannot read {path.name}: {reason}", hint="check the path and its permissions") from problem
     return gather.trace(origin=path.name, tool="torch.profiler", rank=rank, is_cut=is_cut)
 
 
-def _read_events(pieces: Iterator[str], gather: TraceGather) -> tuple[int | None, bool]:
-    """Every event passes to `gather`; the rank that the trace names, and whether it ends in the middle."""
+def _read_events(pieces: Iterator[str], gather: TraceGather, most: int) -> tuple[int | None, bool]:
+    """The first `most` events pass to `gather`; the rank that the trace names, and whether it ends in the middle."""
     text = next(pieces, "")
     begin = _EVENTS.search(text)
     place = begin.end() if begin is not None else text.find("[") + 1
@@ -90,20 +97,27 @@ def _read_events(pieces: Iterator[str], gather: TraceGather) -> tuple[int | None
                 return _number(named), True
             text, place = text[place:] + more, 0
             continue
+        most -= 1
+        if most < 0:
+            return _number(named), True
         if isinstance(event, dict):
             gather.add(event)
 
 
-def _pieces(blocks: Iterator[bytes]) -> Iterator[str]:
+def _pieces(blocks: Iterator[bytes], most_bytes: int) -> Iterator[str]:
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     for block in blocks:
         yield decoder.decode(block)
+        most_bytes -= len(block)
+        if most_bytes < 0:
+            return
 
 
 def _skip(text: str, place: int) -> int:
-    while place < len(text) and text[place] in " \r\n\t,":
+    usual = min(place + _USUAL_BLANKS, len(text))
+    while place < usual and text[place] in _BETWEEN:
         place += 1
-    return place
+    return place if place < usual else len(text) - len(text[place:].lstrip(_BETWEEN))
 
 
 def _number(found: Match[str] | None) -> int | None:

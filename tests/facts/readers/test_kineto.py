@@ -111,3 +111,36 @@ def test_a_database_that_is_damaged_where_its_tables_are_described_is_refused_in
     assert path.read_bytes() != whole
     with pytest.raises(GpudocError, match="cannot be read"):
         read_trace(path)
+
+
+def test_a_few_bytes_of_gzip_stand_for_no_more_events_than_a_file_of_their_length_can_hold(tmp_path, monkeypatch):
+    added = []
+    monkeypatch.setattr(reader.TraceGather, "add", lambda gather, event: added.append(event))
+    monkeypatch.setattr(reader, "_MOST_EVENTS", 10)
+    text = b'{"traceEvents": [' + b",".join([b"{}"] * 50_000) + b"]}"
+    for name, data in (("plain.json", text), ("packed.json.gz", gzip.compress(text))):
+        (tmp_path / name).write_bytes(data)
+        added.clear()
+        with pytest.raises(GpudocError, match="without any operator"):
+            read_trace(tmp_path / name)
+        assert len(added) == min(50_000, 10 + len(data) // 3)
+
+
+@pytest.mark.parametrize("blanks", [0, 1, 63, 64, 65, 1_000])
+def test_what_stands_between_two_events_is_passed_over_however_much_it_is(blanks):
+    between = (" \n,\t\r" * 200)[:blanks]
+    assert reader._skip(f"x{between}y{between}", 1) == 1 + blanks
+    assert reader._skip(f"x{between}", 1) == 1 + blanks
+
+
+def test_of_a_packed_trace_that_unpacks_to_far_more_than_any_the_rest_is_left_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(reader, "_CHUNK", 1 << 12)
+    monkeypatch.setattr(reader, "_MOST_RATIO", 40)
+    whole = planted(Step()).write(tmp_path / "t.json").read_bytes()
+    blanks, (head, events) = b" " * (4 << 20), whole.split(b'"traceEvents": [', 1)
+    assert len(gzip.compress(whole)) * 40 > len(whole)
+    for name, between in (("usual.json.gz", b""), ("blown.json.gz", blanks)):
+        (tmp_path / name).write_bytes(gzip.compress(head + b'"traceEvents": [' + between + events))
+    assert not read_trace(tmp_path / "usual.json.gz").is_cut
+    with pytest.raises(GpudocError, match="without any operator"):
+        read_trace(tmp_path / "blown.json.gz")
