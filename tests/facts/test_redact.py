@@ -150,6 +150,11 @@ def test_secrets_under_their_names_in_a_document():
     document = {"environment": {"WANDB_API_KEY": "plain-value-1", "HF_TOKEN": "abc"}, "db_password": "x y z"}
     text = json.dumps(Redactor().clean(document))
     assert not any(value in text for value in ("plain-value-1", "abc", "x y z"))
+    secret = drawn()
+    counted = {"token": "128009", "num_tokens": "81920", "eos_token": "<|endoftext|>"}
+    clean = Redactor().clean({**counted, "inner": {"token": secret}})
+    assert secret not in json.dumps(clean)
+    assert counted.items() <= clean.items()
 
 
 def test_this_user_host_and_home_are_found_anywhere():

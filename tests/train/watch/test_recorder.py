@@ -108,3 +108,15 @@ def test_nothing_is_written_into_what_is_no_pipe_of_this_user(tmp_path):
     assert ask(environment, [0, 1]) == ()
     assert (tmp_path / "mine_0.pipe").read_text() == "a file of the user's"
     assert (tmp_path / "victim").read_text() == "another one"
+
+
+def test_nothing_is_written_behind_a_link_even_to_a_pipe_of_this_user(tmp_path):
+    environment = switched_on(tmp_path, {"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": f"{tmp_path}/mine_"})
+    os.mkfifo(tmp_path / "elsewhere")
+    (tmp_path / "mine_0.pipe").symlink_to(tmp_path / "elsewhere")
+    reader = os.open(tmp_path / "elsewhere", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert ask(environment, [0]) == ()
+        assert os.read(reader, 9) == b""
+    finally:
+        os.close(reader)
