@@ -25,7 +25,7 @@ def test_a_page_says_what_the_help_says():
         [sys.executable, "-m", "gpudoc", "bench", "--help"], capture_output=True, text=True, check=True
     )
     page = next(page for page in command_pages() if page.title == "gpudoc bench")
-    said = "About 15 seconds instead of 90."
+    said = "Take about 15 seconds instead of 90."
     assert said in done.stdout
     assert f"| `--quick` | {said} |" in page.text
     assert "gpudoc bench --quick --out bench.json" in page.text
