@@ -136,3 +136,14 @@ def test_a_place_that_cannot_be_written_is_said_before_the_search(tmp_path, monk
     assert app.run(["tune", "--model", "quickstart", "--out", str(typo)]) == 2
     assert f"there is no folder {typo.parent}" in capsys.readouterr().err
     assert not typo.parent.exists()
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(["doctor"], 141), (["doctor", "--help"], 0), (["--version"], 0)])
+def test_a_command_whose_reader_went_before_it_had_an_answer_is_no_success(monkeypatch, arguments, code):
+    from gpudoc.cli import app
+
+    def lose(**_):
+        raise BrokenPipeError
+
+    monkeypatch.setattr(app, "app", lose)
+    assert app.run(arguments) == code
