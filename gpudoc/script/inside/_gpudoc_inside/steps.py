@@ -150,6 +150,7 @@ class Steps:
             self._sampler.tell()
             self._recorder.tell(self._count)
             self._report.tell("measured")
+            self._recorder.hold()
         elif now - self._told_at >= self._every or self._count == 1:
             self._told_at = now
             self._tell_closed(now)
