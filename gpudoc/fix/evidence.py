@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from gpudoc.facts.host import cpus_usable
 from gpudoc.fix.model import Evidence, HotLine
+from gpudoc.patterns import MULTILINE, Pattern
 from gpudoc.script.look import ScriptLook
 from gpudoc.script.messages import ErrorSeen, StepsSeen
 from gpudoc.script.outcome import LaunchRecord
@@ -16,7 +16,7 @@ from gpudoc.stats import fit_line
 # a step that leaves less behind is a step that leaves nothing
 _LEAST_GROWTH_BYTES, _LEAST_POINTS = 64 << 10, 4
 _FRAGMENTED = 0.1
-_FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)', re.MULTILINE)
+_FRAME = Pattern(r'^[ \t]*File "([^"\n]{1,4096})", line (\d{1,9})', MULTILINE)
 
 
 def read_evidence(told: LaunchRecord, look: ScriptLook | None, workers: int | None) -> Evidence:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gpudoc.patterns import Pattern
 from gpudoc.process.shortage import Shortage
 from gpudoc.script.look import steady
 from gpudoc.script.messages import HookOrder, StateRecord
@@ -16,10 +16,10 @@ from gpudoc.script.trial import WARM_STEPS, Launches
 # what is equal from launch to launch wherever the kernel and Python let it be
 _ALIKE: Mapping[str, str] = {"PYTHONHASHSEED": "0", "MALLOC_MMAP_THRESHOLD_": "262144"}
 _LOOK_STEPS = 24
-_NUMBER = re.compile(r"\d+(?:[.,:]\d+)*(?:e[-+]?\d+)?")
+_NUMBER = Pattern(r"\d+(?:[.,:]\d+)*(?:e[-+]?\d+)?")
 # a time of one minute is written in other words than one of some seconds, a progress bar is longer later
-_TIMES = re.compile(r"#(?:\s*(?:h|m|s|ms|min|sec|seconds|minutes)\b[\s,]*#?)+")
-_BAR = re.compile(r"[█▏▎▍▌▋▊▉━╸╺]+[█▏▎▍▌▋▊▉━╸╺ ]*")
+_TIMES = Pattern(r"#(?:\s*(?:h|m|s|ms|min|sec|seconds|minutes)\b[\s,]*#?)+")
+_BAR = Pattern(r"[█▏▎▍▌▋▊▉━╸╺]+[█▏▎▍▌▋▊▉━╸╺ ]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,5 +118,5 @@ def masked(text: str) -> tuple[str, ...]:
     lines = []
     for line in text.split("\n"):
         shown = _TIMES.sub("#", _NUMBER.sub("#", _BAR.sub("=", line.rstrip("\r").rpartition("\r")[2])))
-        lines.append(re.sub(r"\s+", " ", shown).strip())
+        lines.append(" ".join(shown.split()))
     return tuple(line for line in lines if line)
