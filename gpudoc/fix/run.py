@@ -31,7 +31,7 @@ from gpudoc.tune.trial.deadline import Deadline
 from gpudoc.writing import write_whole
 
 _ROUNDS = 3
-_LOOK_S, _LEAST_RUN_S, _MOST_RUN_S = 8.0, 4.0, 30.0
+_LOOK_S, _LEAST_RUN_S, _MOST_RUN_S = 20.0, 4.0, 30.0
 _LEAST_COMPARED = 12
 _LOOK_SHARE, _PATIENCE = 0.3, 3.0
 # a loader that is waited for less is left alone
@@ -195,7 +195,8 @@ class _Fixer:
 
     def _look(self, number: int) -> LaunchRecord:
         self.deadline.show(self.progress, "looking where the steps spend their time" + (", again" if number else ""))
-        seconds = min(_LOOK_S, 0.1 * self.deadline.budget_s)
+        # long enough to come to an evaluation, where there is one
+        seconds = min(_LOOK_S, 0.08 * self.deadline.budget_s)
         return self.fix.look(seconds=seconds, patience_s=_LOOK_SHARE * self.deadline.left_s)
 
     def _length(self, told: LaunchRecord, look: ScriptLook) -> int | None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import re
 import sys
+import tempfile
 import time
 from typing import Any
 
@@ -23,6 +25,8 @@ _MOST_FILES = 10_000
 _SEED = 0
 # who listens ends a launch within some tenths of a second
 _HELD_S = 60.0
+# what tempfile puts behind a prefix
+_DRAWN = re.compile(r"[a-z0-9_]{8}$")
 
 
 class StateRecorder:
@@ -90,7 +94,7 @@ class StateRecorder:
             steps=steps,
             roots=self._roots,
             state=self._state(),
-            files={path: os.path.getsize(path) for path in self._files if os.path.isfile(path)},
+            files={_named(path): os.path.getsize(path) for path in self._files if os.path.isfile(path)},
             seconds=round(self.seconds + time.perf_counter() - began, 6),
         )
 
@@ -141,6 +145,15 @@ class StateRecorder:
         name = os.path.abspath(os.fsdecode(path))
         if not name.startswith((self._report.folder, "/dev/", "/proc/")) and "__pycache__" not in name:
             self._files[name] = None
+
+
+def _named(path: str) -> str:
+    """A path without what tempfile drew by chance."""
+    folder = tempfile.gettempdir() + os.sep
+    if not path.startswith(folder):
+        return path
+    first, rest = path[len(folder) :].partition(os.sep)[::2]
+    return folder + _DRAWN.sub("*", first) + (os.sep + rest if rest else "")
 
 
 def _modules_of(optimizer: Any) -> list[Any]:

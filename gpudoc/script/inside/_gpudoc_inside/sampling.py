@@ -18,6 +18,7 @@ from .report import HookReport, is_worker
 _OWN = os.path.dirname(os.path.abspath(__file__))
 _EVERY_S = 0.004
 _MOST_LINES = 64
+_TOLD_EVERY_S = 2.0
 # two steps between which what is kept has grown, and by how many nodes of a graph or items at least
 _EARLY, _LATE, _GROWN = 6, 14, 6
 _MOST_NODES = 20_000
@@ -34,6 +35,7 @@ class LineSampler:
         self._main = threading.main_thread().ident
         self._done = False
         self._begun = False
+        self._told_at = 0.0
         self._anomaly = False
         self._pending: set[tuple[str, int]] = set()
         self._no_backward: dict[tuple[str, int], None] = {}
@@ -70,8 +72,9 @@ class LineSampler:
         """Begin behind the first step; look at what is kept after two of them."""
         if not self.on or self._done or is_worker():
             return
+        now = time.perf_counter()
         if not self._begun:
-            self._begun = True
+            self._begun, self._told_at = True, now
             threading.Thread(target=self._watch, name="gpudoc-lines", daemon=True).start()
         elif count == _EARLY:
             self._early = dict(_sizes(sys._getframe(1)))
@@ -81,12 +84,20 @@ class LineSampler:
             for file, name in grown:
                 self._keeps.update(dict.fromkeys((file, line) for line in _lines_that_keep(file, name)))
 
+        if now - self._told_at > _TOLD_EVERY_S:
+            # a look that is ended before its steps have run knows what was seen until then
+            self._told_at = now
+            self._say()
+
     def tell(self) -> None:
-        """What was seen, once: when the steps that were asked for have run, or at the end."""
+        """What was seen: when the steps that were asked for have run, or at the end."""
         if not self.on or self._done or not self._begun:
             return
         self._done = True
-        most = sorted(self._counts.items(), key=lambda item: -item[1])[:_MOST_LINES]
+        self._say()
+
+    def _say(self) -> None:
+        most = sorted(dict(self._counts).items(), key=lambda item: -item[1])[:_MOST_LINES]
         self._report.tell(
             "lines",
             looks=self._looks,

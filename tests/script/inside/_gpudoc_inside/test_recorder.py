@@ -72,3 +72,10 @@ def test_a_script_that_sets_no_seed_begins_with_the_same_random_numbers(tmp_path
     text = "print(torch.rand(1), random.random())"
     first, second = (watch_text(tmp_path, f"import random, torch\n{text}", ORDER, head=False).out for _ in range(2))
     assert first == second
+
+
+def test_what_tempfile_draws_by_chance_is_no_part_of_a_files_name(tmp_path):
+    text = TRAIN + "import tempfile; open(tempfile.mkdtemp(prefix='run_') + '/a.txt', 'w').write('a')\n"
+    first, second = (record_of(tmp_path, text) for _ in range(2))
+    assert first.files == second.files
+    assert any(path.endswith("/run_*/a.txt") for path in first.files)
