@@ -254,6 +254,16 @@ def test_a_machine_without_a_gpu_is_not_simply_well():
     assert "could not be made" in text
 
 
+def test_beside_what_is_noted_there_is_no_other_problem():
+    noted = Finding(id="host_oom_killed", severity="info", confidence=0.8, evidence=(SEEN,))
+    report = replace(
+        report_of("Epoch 1 step 2 loss 3.0"), source="machine", findings=(noted,), passed=("driver_too_old",)
+    )
+    assert "No other problem found: 1 check passed" in render(report)
+    faint = replace(report, findings=(replace(noted, confidence=0.1),))
+    assert "No problem found: 1 check passed" in render(faint)
+
+
 def test_a_check_that_failed_itself_is_no_check_that_passed():
     report = replace(
         report_of("Epoch 1 step 2 loss 3.0"), source="machine", crashed=(Crashed("thermal_throttle", "KeyError"),)
