@@ -254,7 +254,7 @@ def test_a_machine_without_a_gpu_is_not_simply_well():
     assert "could not be made" in text
 
 
-def test_beside_what_is_noted_there_is_no_other_problem():
+def test_what_is_noted_leaves_no_other_problem():
     noted = Finding(id="host_oom_killed", severity="info", confidence=0.8, evidence=(SEEN,))
     report = replace(
         report_of("Epoch 1 step 2 loss 3.0"), source="machine", findings=(noted,), passed=("driver_too_old",)
