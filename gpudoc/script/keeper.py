@@ -70,7 +70,7 @@ def _keep_in_a_cell(order: Mapping[str, Any], teller: KeeperPipe) -> None:
     def inside() -> None:
         layer = walls.build(walls.CellPlan(made=made, own_processes=cell["processes"], **cell["plan"]))
         os.chdir(folder)
-        for path, content in cell["files"].items():
+        for path, content in cell.get("files", {}).items():
             try:
                 Path(path).write_bytes(content.encode("latin-1"))
             except OSError as problem:

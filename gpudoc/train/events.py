@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Union
 
-from gpudoc.errors import ExitCode
+from gpudoc.errors import ExitCode, GpudocError
 
 if TYPE_CHECKING:
     # whoever watches a run need not import torch
@@ -21,6 +21,10 @@ PHASES = (
     *("data_wait", "transfer", "compute", "communicate", "host", "compile"),
     *("checkpoint", "evaluate", "other"),
 )
+
+
+class NothingLearnedError(GpudocError):
+    """A run that made no step: there is nothing in it to go on with."""
 
 
 @dataclass(frozen=True, slots=True)

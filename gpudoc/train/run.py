@@ -8,8 +8,7 @@ from contextlib import suppress
 
 from gpudoc.errors import GpudocError
 from gpudoc.process.imports import uncollected
-from gpudoc.train.events import Event, Finished, Said
-from gpudoc.train.loop.log import NothingLearnedError
+from gpudoc.train.events import Event, Finished, NothingLearnedError, Said
 from gpudoc.train.request import Request, go_on
 from gpudoc.train.stop import Stop, slurm_deadline
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from gpudoc.errors import ExitCode, GpudocError
-from gpudoc.train.events import Progressed
+from gpudoc.train.events import NothingLearnedError, Progressed
 from gpudoc.train.loop.course import Course, Metrics
 from gpudoc.train.meter.meters import Split, memory_peak_bytes
 from gpudoc.train.ranks.around import Around
@@ -19,10 +19,6 @@ from gpudoc.train.step.utilisation import figures, peak_of
 _LOOK_S = 0.5
 # fp16 needs up to 17 skipped steps to find its first loss scale
 _MOST_SKIPPED_IN_A_ROW = 25
-
-
-class NothingLearnedError(GpudocError):
-    """A run that made no step: there is nothing in it to go on with."""
 
 
 class Log:
