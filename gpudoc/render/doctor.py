@@ -287,12 +287,12 @@ def _no_problem(report: Report, say: Say) -> str:
     count = len(report.passed)
     if report.source != "file":
         absent = next((f"{f.title}. " for f in report.findings if f.id == "no_gpu_on_machine"), "")
-        is_noted = any(f.id != "no_gpu_on_machine" and f.confidence >= WORTH_NAMING for f in report.findings)
-        none = "No other problem found" if is_noted else "No problem found"
+        noted = [f for f in report.findings if f.id != "no_gpu_on_machine" and f.confidence >= WORTH_NAMING]
+        none, checks = f"No {'other ' if noted else ''}problem found", format_count(count, "check")
         if report.skipped:
             could_not = f"{len(report.skipped)} could not be made (--verbose says why)"
-            return f"{absent}{none} in the {format_count(count, 'check')} that could be made; {could_not}."
-        return f"{absent}{none}: {format_count(count, 'check')} passed."
+            return f"{absent}{none} in the {checks} that could be made; {could_not}."
+        return f"{absent}{none}: {checks} passed."
     silent = _silent(report.machine, say)
     if not report.passed:
         nothing = "No error recognised in this text; it says nothing of {}."
