@@ -289,10 +289,8 @@ def _no_problem(report: Report, say: Say) -> str:
         absent = next((f"{f.title}. " for f in report.findings if f.id == "no_gpu_on_machine"), "")
         noted = [f for f in report.findings if f.id != "no_gpu_on_machine" and f.confidence >= WORTH_NAMING]
         none, checks = f"No {'other ' if noted else ''}problem found", format_count(count, "check")
-        if report.skipped:
-            could_not = f"{len(report.skipped)} could not be made (--verbose says why)"
-            return f"{absent}{none} in the {checks} that could be made; {could_not}."
-        return f"{absent}{none}: {checks} passed."
+        left = f" that could be made; {len(report.skipped)} could not be made (--verbose says why)"
+        return f"{absent}{none} in the {checks}{left}." if report.skipped else f"{absent}{none}: {checks} passed."
     silent = _silent(report.machine, say)
     if not report.passed:
         nothing = "No error recognised in this text; it says nothing of {}."
