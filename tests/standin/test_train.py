@@ -142,7 +142,11 @@ def test_two_nodes_under_slurm_meet_and_take_a_gpu_each(standin, tmp_path, alone
     step |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     command = [sys.executable, "-m", "gpudoc", *line(tmp_path, "run", "--no-preflight")]
     nodes = [
-        subprocess.Popen(command, cwd=tmp_path, env={**gpus.environment, **step, "CUDA_VISIBLE_DEVICES": str(node)})
+        subprocess.Popen(
+            command,
+            cwd=tmp_path,
+            env={**gpus.environment, **step, "CUDA_VISIBLE_DEVICES": str(node), "SLURM_PROCID": str(node)},
+        )
         for node in range(2)
     ]
     try:

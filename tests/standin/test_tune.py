@@ -83,7 +83,7 @@ def net(tmp_path):
 def tune(gpus, model, *arguments, code=0, **environment):
     """The document that a search ends with."""
     done = gpus.gpudoc("tune", "--model", model, "--json", "--fresh", "--out", "tuned.yaml", *arguments, **environment)
-    assert done.returncode == code, done.stderr
+    assert done.returncode == code, done.stderr + done.stdout
     assert holders(gpus) == set()
     return json.loads(done.stdout)
 
