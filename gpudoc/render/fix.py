@@ -12,7 +12,7 @@ from gpudoc.fix.model import Evidence, HotLine
 from gpudoc.fix.proof import FixProof, describe
 from gpudoc.fix.run import FixResult
 from gpudoc.render.console import print_json, stdout
-from gpudoc.units import format_seconds
+from gpudoc.units import format_count, format_seconds
 
 _MOST_SHOWN = 8
 _TITLES = {
@@ -49,7 +49,8 @@ def show(result: FixResult, *, as_json: bool, plain: bool, verbose: bool) -> Non
 
 def as_text(result: FixResult, *, verbose: bool = False) -> str:
     """The screen."""
-    lines = [_headline(result), f"{result.launches} launches in {format_seconds(result.seconds)}", ""]
+    launches = "1 launch" if result.launches == 1 else f"{result.launches} launches"
+    lines = [_headline(result), f"{launches} in {format_seconds(result.seconds)}", ""]
     if result.unequal:
         lines += [f"! The script is not equal to itself from launch to launch: {result.unequal}.", ""]
     for proof in result.accepted:
@@ -85,7 +86,9 @@ def _accepted(proof: FixProof) -> list[str]:
 
 def _nothing(result: FixResult) -> list[str]:
     """What was looked at, and the largest share that was left alone."""
-    lines = ["looked at: where the steps spend their time, what they keep, how evaluation runs, how data are loaded"]
+    steps = "the steps" if result.look is None else format_count(result.look.steps, "step")
+    lines = [f"looked at {steps}: where they spend their time, what they keep, how data are loaded"]
+    lines.append("  an evaluation, or work at the end of an epoch, only where these steps came to it")
     most = next((line for line in result.evidence.hot if _is_leaf(line, result.evidence)), None)
     if most is not None:
         lines.append(f"  the largest share: {most.share:.0%} at {_at(most.file, most.line)}, left as it is")

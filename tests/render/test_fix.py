@@ -1,0 +1,25 @@
+"""The screen of fix says what was looked at, and no more."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from gpudoc.fix.model import Evidence, HotLine
+from gpudoc.render.fix import as_text
+from tests.fix.test_run import result_of
+
+
+def test_a_look_that_came_to_no_evaluation_claims_nothing_of_one():
+    hot = (HotLine(Path("/x/train.py"), 7, 0.54),)
+    found = replace(result_of(Path("/x/train.py"), "a\n", "a\n"), accepted=(), evidence=Evidence(hot=hot), launches=1)
+    text = as_text(found)
+    assert text.startswith("Nothing to change.\n1 launch in ")
+    assert "only where these steps came to it" in text
+    assert "54% at /x/train.py:7" in text
+    assert text.endswith("next     gpudoc tune -- python train.py")
+
+
+def test_a_proved_change_comes_with_its_diff_its_proof_and_what_to_type():
+    text = as_text(result_of(Path("/x/train.py"), "a = 1\n", "a = 2\n"))
+    assert "Anomaly detection is on at /x/train.py:1: a proved change." in text
+    assert "-a = 1\n+a = 2" in text
+    assert text.endswith("next     gpudoc fix --write -- python train.py")
