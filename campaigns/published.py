@@ -11,6 +11,7 @@ import contextlib
 import sys
 from dataclasses import dataclass, replace
 from datetime import date
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ WITHOUT_END = 1 << 50
 KERNELS = ("nms", "qnms", "roi_align", "qroi_align", "ps_roi_align", "roi_pool", "ps_roi_pool", "deform_conv2d",
            "_roi_align_backward", "_ps_roi_align_backward", "_roi_pool_backward", "_ps_roi_pool_backward",
            "_deform_conv2d_backward")  # fmt: skip
+LIBRARIES = ("timm", "torchvision", "transformers")
 SPEED = ROOT / "campaigns" / "published_speed.yaml"
 INTRODUCTION = """# The plan against published measurements
 
@@ -192,6 +194,10 @@ def main() -> None:
     parser.add_argument("--only", default="", help="cells whose id or half contains this text")
     parser.add_argument("--record", action="store_true")
     options = parser.parse_args()
+    missing = [name for name in LIBRARIES if find_spec(name) is None]
+    if missing:
+        # a cell that cannot be built would count as one that is missed
+        raise SystemExit(f"needs {', '.join(missing)}: pip install --no-deps {' '.join(missing)}")
     kernels = stand_for_kernels()
     found: list[Answer] = []
     for cell in cells():
