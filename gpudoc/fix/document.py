@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
+from gpudoc.fix.model import name_of
 from gpudoc.fix.proof import FixProof, describe
 from gpudoc.fix.run import FixResult
 
@@ -68,14 +68,14 @@ def document(result: FixResult) -> dict[str, object]:
         accepted=tuple(map(_change, result.accepted)),
         lost=tuple(map(_change, result.lost)),
         refused=tuple(
-            FixRefusal(rewrite=one.rewrite, file=_name(one.file), line=one.line, reason=one.reason)
+            FixRefusal(rewrite=one.rewrite, file=name_of(one.file), line=one.line, reason=one.reason)
             for one in result.refused
         ),
         diff=result.diff.decode("utf-8"),
         environment=result.environment,
         unequal=result.unequal,
         untried=result.untried,
-        written=tuple(map(_name, result.written)),
+        written=tuple(map(name_of, result.written)),
         launches=result.launches,
         seconds=round(result.seconds, 3),
         notes=result.notes,
@@ -87,7 +87,7 @@ def _change(proof: FixProof) -> FixChange:
     candidate, span = proof.candidate, proof.gain
     return FixChange(
         rewrite=candidate.rewrite,
-        file=_name(candidate.file),
+        file=name_of(candidate.file),
         line=candidate.line,
         claim=None if proof.claim is None else proof.claim.value,
         proof=describe(proof) if proof.claim is not None and proof.is_gain else "",
@@ -98,8 +98,3 @@ def _change(proof: FixProof) -> FixChange:
         steps=proof.steps,
         besides=candidate.besides,
     )
-
-
-def _name(path: Path) -> str:
-    here = Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

@@ -20,7 +20,7 @@ _FRAME = Pattern(r'^[ \t]*File "([^"\n]{1,4096})", line (\d{1,9})', MULTILINE)
 
 
 def read_evidence(told: LaunchRecord, look: ScriptLook | None, workers: int | None) -> Evidence:
-    """The evidence of a launch whose order asked for lines; `workers` is what the loader's search chose."""
+    """The evidence of a launch whose order asked for lines; `workers` is how many loading needs."""
     first = next((one for one in told.seen if one.trains), None)
     error = told.error
     died = None if error is None or error.shortage is None else _died_at(error)

@@ -7,6 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 
+def name_of(path: Path) -> str:
+    """A path as people read it: from the folder that fix was started in, where it lies below it."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+
+
 class Claim(enum.Enum):
     """How much of a training stays as it was, by what was recorded on both sides; from the best to the worst."""
 
@@ -40,7 +46,7 @@ class Evidence:
     growth_bytes: float | None = None
     """Memory that a step leaves behind, in bytes; None where it was not measured."""
     num_workers: int | None = None
-    """What the loader's search chose; None where nothing was gained or searched."""
+    """How many workers loading needs to keep up with a step, by the look; None where no step waits for it."""
     loader_line: tuple[Path, int] | None = None
     """Where the script makes the DataLoader that its steps wait for."""
     anomaly_detection: bool = False

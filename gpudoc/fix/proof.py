@@ -79,11 +79,10 @@ def judge(
     if failed is not None:
         return FixProof(candidate=candidate, claim=None, why=f"changed, it fails: {failed.failure or 'memory ran out'}")
     gain, steps = _gain(before, after), min(run.steps for run in (*before, *after))
-    peaks = _peak(before, min), _peak(after, max)
     claim, why = _claim(candidate, before, after)
     return FixProof(
         candidate=candidate, claim=claim, why=why, steps=steps, boundaries=boundaries, launches=count, gain=gain,
-        peak_before=peaks[0], peak_after=peaks[1],
+        peak_before=min(_peaks(before), default=None), peak_after=max(_peaks(after), default=None),
     )  # fmt: skip
 
 
@@ -168,9 +167,8 @@ def _gain(before: Sequence[RecordedRun], after: Sequence[RecordedRun]) -> GainSp
     return GainSpan(middle, min(old) / max(new), max(old) / min(new))
 
 
-def _peak(runs: Sequence[RecordedRun], of: object) -> int | None:
-    peaks = [run.peak_bytes for run in runs if run.peak_bytes is not None]
-    return None if not peaks else (min(peaks) if of is min else max(peaks))
+def _peaks(runs: Sequence[RecordedRun]) -> list[int]:
+    return [run.peak_bytes for run in runs if run.peak_bytes is not None]
 
 
 def describe(proof: FixProof) -> str:

@@ -6,17 +6,19 @@ Nothing is written here but, where that was asked for, what was proved.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.facts.host import cpus_usable
 from gpudoc.fix.evidence import files_of, read_evidence
 from gpudoc.fix.launches import FixLaunches, RecordedRun
-from gpudoc.fix.model import Candidate, Claim, Evidence, Refusal
+from gpudoc.fix.model import Candidate, Claim, Evidence, Refusal, name_of
 from gpudoc.fix.options import FixOptions
 from gpudoc.fix.proof import FixProof, equal_to_itself, judge, judge_alive
-from gpudoc.fix.propose import propose
-from gpudoc.fix.source import UnfixableError, unified_diff
+from gpudoc.fix.propose import propose_in
+from gpudoc.fix.source import UnfixableError, parse_source, read_source, unified_diff
 from gpudoc.process.interruption import terminating_like_ctrl_c
 from gpudoc.progress import SILENT, Progress
 from gpudoc.script.cell import what_can_be
@@ -61,12 +63,13 @@ class FixResult:
     untried: int = 0
     unequal: str = ""
     written: tuple[Path, ...] = ()
+    interrupted: bool = False
 
     @property
     def diff(self) -> bytes:
         """All accepted changes, for `patch -p1` in the current folder."""
         return b"".join(
-            unified_diff(_name(path), self.before[path], self.after[path])
+            unified_diff(name_of(path), self.before[path], self.after[path])
             for path in self.before
             if self.before[path] != self.after[path]
         )
@@ -78,15 +81,19 @@ class FixResult:
 
     @property
     def exit_code(self) -> ExitCode:
-        """1 where a change is proved, else 0."""
-        return ExitCode.BAD_ANSWER if self.accepted else ExitCode.OK
+        """1 where a change is proved, 2 where nothing could be said, else 0; 130 after Ctrl+C."""
+        if self.interrupted:
+            return ExitCode.INTERRUPTED
+        if self.accepted:
+            return ExitCode.BAD_ANSWER
+        return ExitCode.NOT_DONE if self.untried or self.unequal else ExitCode.OK
 
 
 def run(options: FixOptions, progress: Progress = SILENT) -> FixResult:
     """Look, try, prove, and write where that was asked for; GpudocError for everything the user can mend."""
     allowed, limit = options.claims, options.memory_limit_bytes
     if not options.command:
-        raise GpudocError("nothing to fix: there is no command after --", hint="gpudoc fix -- python train.py")
+        raise GpudocError("nothing to fix: a command after -- is missing", hint="gpudoc fix -- python train.py")
     deadline, command = Deadline(budget_s=options.budget_s), checked(options.command)
     found = what_can_be()
     if not found.is_whole and not (found.files and options.network):
@@ -101,15 +108,10 @@ def run(options: FixOptions, progress: Progress = SILENT) -> FixResult:
             command=command, scratch=scratch, isolated=True, network=options.network, memory_limit_bytes=limit
         )
         fixer = _Fixer(options, FixLaunches(launches=launches), progress, deadline, allowed)
-        try:
-            result = fixer.run()
-        except KeyboardInterrupt:
-            raise GpudocError(
-                "interrupted: nothing is proved, nothing is written", exit_code=ExitCode.INTERRUPTED
-            ) from None
+        result = fixer.run()
     if options.patch is not None and result.diff:
         write_whole(options.patch, result.diff.decode("utf-8"), hint="--patch fix.patch")
-    return write_changes(result) if options.write else result
+    return write_changes(result) if options.write and not result.interrupted else result
 
 
 def write_changes(result: FixResult) -> FixResult:
@@ -119,24 +121,19 @@ def write_changes(result: FixResult) -> FixResult:
         try:
             now = path.read_bytes()
         except OSError as problem:
-            raise GpudocError(f"{_name(path)} cannot be read any more: {problem.strerror}") from problem
+            raise GpudocError(f"{name_of(path)} cannot be read any more: {problem.strerror}") from problem
         if not path.stat().st_mode & 0o222:
             raise GpudocError(
-                f"{_name(path)} may not be written", hint=f"chmod u+w {quote_path(path)}; or --patch FILE"
+                f"{name_of(path)} may not be written", hint=f"chmod u+w {quote_path(path)}; or --patch FILE"
             )
         if now != result.before[path].encode("utf-8"):
             raise GpudocError(
-                f"{_name(path)} was changed meanwhile, so the change is not written",
+                f"{name_of(path)} was changed meanwhile, so the change is not written",
                 hint="run the same command again; or --patch FILE",
             )
     for path in changed:
         write_whole(path, result.after[path], hint="--patch fix.patch")
     return replace(result, written=tuple(changed))
-
-
-def _name(path: Path) -> str:
-    here = Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
 @dataclass(slots=True)
@@ -157,41 +154,63 @@ class _Fixer:
     base: RecordedRun | None = None
     first: list[RecordedRun] = field(default_factory=list)
     run_s: float = _MOST_RUN_S
+    seen: tuple[ScriptLook, Evidence] | None = None
+    steps: int | None = None
+    whole: FixProof | None = None
 
     def run(self) -> FixResult:
+        """Look and try, round after round; Ctrl+C ends it with what was proved until then."""
         began = time.monotonic()
-        seen: tuple[ScriptLook | None, Evidence] | None = None
-        steps: int | None = None
-        whole: FixProof | None = None
+        interrupted = False
+        try:
+            self._try_all()
+            if len(self.accepted) > 1:
+                self.whole = self._prove_whole()
+        except KeyboardInterrupt:
+            if not self.accepted:
+                why = "interrupted: nothing is proved, nothing is written"
+                raise GpudocError(why, exit_code=ExitCode.INTERRUPTED) from None
+            interrupted = True
+            self.notes.append("interrupted: what was not tried is not offered")
+        if len(self.accepted) > 1 and self.whole is None:
+            self._keep_the_first()
+        assert self.seen is not None
+        after = {path: self.fix.files[path].decode("utf-8") for path in self.before}
+        return FixResult(
+            options=self.options, look=self.seen[0], evidence=self.seen[1], accepted=tuple(self.accepted),
+            refused=tuple(dict.fromkeys(self.refused)), lost=tuple(self.lost), before=self.before, after=after,
+            whole=self.whole, launches=self.fix.launches.count, seconds=time.monotonic() - began,
+            notes=tuple(self.notes), untried=self.untried, unequal=self.unequal, interrupted=interrupted,
+        )  # fmt: skip
+
+    def _try_all(self) -> None:
         for number in range(_ROUNDS):
             told = self._look(number)
             look = look_at(told.seen, warm_steps=WARM_STEPS, start_s=told.start_s)
             died = told.error is not None and told.error.shortage is not None
             if look is None or (told.num_steps <= LEAST_STEPS and not died):
-                if seen is None:
+                if self.seen is None:
                     raise refusal(told, script_name(self.options.command))
-                break
+                return
             if look.ranks > 1:
                 raise GpudocError(
                     f"fix compares scripts of one process, and this one starts {look.ranks} ranks",
                     hint="start it without torchrun, with one rank",
                 )
             evidence = read_evidence(told, look, _workers(look))
-            seen = seen or (look, evidence)
-            if number == 0:
-                steps = self._length(told, look)
-            if not self._improve(evidence, look, steps, died=died):
-                break
-        assert seen is not None
-        if len(self.accepted) > 1:
-            whole = self._prove_whole(seen[0], steps)
-        after = {path: self.fix.files[path].decode("utf-8") for path in self.before}
-        return FixResult(
-            options=self.options, look=seen[0], evidence=seen[1], accepted=tuple(self.accepted),
-            refused=tuple(dict.fromkeys(self.refused)), lost=tuple(self.lost), before=self.before, after=after,
-            whole=whole, launches=self.fix.launches.count, seconds=time.monotonic() - began, notes=tuple(self.notes),
-            untried=self.untried, unequal=self.unequal,
-        )  # fmt: skip
+            if self.seen is None:
+                self.seen, self.steps = (look, evidence), self._length(told, look)
+            if not self._improve(evidence, look, died=died):
+                return
+
+    def _keep_the_first(self) -> None:
+        """Of several changes that are not proved together the first, which was proved on the script as it was."""
+        first, *others = self.accepted
+        self.notes.append("the changes are not proved together, so only the first is offered; run it again for more")
+        self.lost += [replace(proof, why="proved on top of a change, and not together with it") for proof in others]
+        self.accepted = [first]
+        self.before, self.fix.files, self.fix.environment = {}, {}, {}
+        self._apply(first.candidate)
 
     def _look(self, number: int) -> LaunchRecord:
         self.deadline.show(self.progress, "looking where the steps spend their time" + (", again" if number else ""))
@@ -210,7 +229,7 @@ class _Fixer:
         crossed = int(1.2 * epoch) + 1
         return max(_LEAST_COMPARED, min(affordable, 4 * crossed) if epoch and crossed <= affordable else affordable)
 
-    def _improve(self, evidence: Evidence, look: ScriptLook, steps: int | None, *, died: bool) -> bool:
+    def _improve(self, evidence: Evidence, look: ScriptLook, *, died: bool) -> bool:
         """Try what the evidence allows, in its order, until one is accepted; whether one was."""
         candidates = self._candidates(evidence)
         for index, candidate in enumerate(candidates):
@@ -219,8 +238,10 @@ class _Fixer:
                 self.notes.append(f"{self.deadline.told}: what was not tried is not offered")
                 return False
             self.tried.add((candidate.rewrite, candidate.after))
-            self.deadline.show(self.progress, f"trying {candidate.rewrite} at {_name(candidate.file)}:{candidate.line}")
-            proof = self._prove_alive(candidate, look) if died else self._prove(candidate, look, steps)
+            self.deadline.show(
+                self.progress, f"trying {candidate.rewrite} at {name_of(candidate.file)}:{candidate.line}"
+            )
+            proof = self._prove_alive(candidate, look) if died else self._prove(candidate, look)
             if proof is None:
                 return False
             if proof.claim in self.allowed and proof.is_gain:
@@ -233,29 +254,21 @@ class _Fixer:
     def _candidates(self, evidence: Evidence) -> list[Candidate]:
         found: list[Candidate] = []
         for file in files_of(evidence, Path.cwd()):
-            if file in self.fix.files:
-                # the tree of a file is read from the disk; a second change to it would need the first one there
-                proposals = self._propose_again(file, evidence)
-            else:
-                try:
-                    proposals = propose(file, evidence)
-                except UnfixableError as problem:
-                    self.notes.append(f"{_name(file)} is left alone: {problem}")
-                    continue
+            changed = self.fix.files.get(file)
+            try:
+                source = read_source(file) if changed is None else parse_source(file, changed)
+            except UnfixableError as problem:
+                self.notes.append(f"{name_of(file)} is left alone: {problem}")
+                continue
+            proposals = propose_in(source, evidence)
             self.refused += [one for one in proposals if isinstance(one, Refusal)]
             found += [one for one in proposals if isinstance(one, Candidate)]
         return [one for one in found if (one.rewrite, one.after) not in self.tried]
 
-    def _propose_again(self, file: Path, evidence: Evidence) -> list[Candidate | Refusal]:
-        from gpudoc.fix.propose import propose_in
-        from gpudoc.fix.source import parse_source
-
-        return propose_in(parse_source(file, self.fix.files[file]), evidence)
-
-    def _prove(self, candidate: Candidate, look: ScriptLook, steps: int | None) -> FixProof | None:
+    def _prove(self, candidate: Candidate, look: ScriptLook) -> FixProof | None:
         """Launches in turns: as it is, changed, as it is, changed; None where the script as it is does not repeat."""
         files, environment = _changes(candidate)
-        before = [self.base or self._recorded(look, steps)]
+        before = [self.base or self._recorded(look, self.steps)]
         if (
             before[0].failure
             or before[0].shortage is not None
@@ -263,13 +276,13 @@ class _Fixer:
         ):
             self.notes.append(f"a recorded run of the script failed: {before[0].failure or 'memory ran out'}")
             return None
-        after = [self._recorded(look, steps, files, environment)]
+        after = [self._recorded(look, self.steps, files, environment)]
         if after[0].failure or after[0].shortage is not None or before[0].timed_out or after[0].timed_out:
             self.base = None if before[0].timed_out else before[0]
             return judge(candidate, before, after, boundaries=0)
-        before.append(self._recorded(look, steps))
+        before.append(self._recorded(look, self.steps))
         self.unequal = self.unequal or equal_to_itself(before)
-        after.append(self._recorded(look, steps, files, environment))
+        after.append(self._recorded(look, self.steps, files, environment))
         self.base = before[-1]
         if not self.first:
             self.first = before
@@ -285,41 +298,42 @@ class _Fixer:
         after = self._recorded(look, steps, files, environment)
         return judge_alive(candidate, self.base, after)
 
-    def _prove_whole(self, look: ScriptLook | None, steps: int | None) -> FixProof | None:
-        """All changes together against the script as it was: changes may act on each other."""
-        last = self.accepted[-1].candidate
-        if look is None or any(proof.lives for proof in self.accepted):
+    def _prove_whole(self) -> FixProof | None:
+        """All changes together against the script as it was: changes may act on each other. None where that fails."""
+        assert self.seen is not None
+        look = self.seen[0]
+        if any(proof.lives for proof in self.accepted):
             return None
         self.deadline.show(self.progress, "proving all changes together")
-        files, environment = dict(self.fix.files), dict(self.fix.environment)
+        files, environment = self.fix.files, self.fix.environment
         self.fix.files, self.fix.environment = {}, {}
-        before = [*self.first, self._recorded(look, steps)]
-        after = [self._recorded(look, steps, files, environment) for _ in range(2)]
-        self.fix.files, self.fix.environment = files, environment
-        proof = judge(last, before, after, boundaries=_boundaries(look, before[0]))
-        if proof.claim not in self.allowed or not proof.is_gain:
-            raise GpudocError(
-                f"all changes together are not proved: {proof.why or 'they gain nothing'}",
-                hint="run it again with a longer --budget",
-            )
-        return proof
+        try:
+            before = [*self.first, self._recorded(look, self.steps)]
+            after = [self._recorded(look, self.steps, files, environment) for _ in range(2)]
+        finally:
+            self.fix.files, self.fix.environment = files, environment
+        proof = judge(self.accepted[-1].candidate, before, after, boundaries=_boundaries(look, before[0]))
+        return proof if proof.claim in self.allowed and proof.is_gain else None
 
     def _accept(self, proof: FixProof) -> None:
         candidate = proof.candidate
         self.accepted.append(proof)
+        self._apply(candidate)
+        self.base = None
+        self.progress.say(f"proved: {candidate.rewrite} at {name_of(candidate.file)}:{candidate.line}")
+
+    def _apply(self, candidate: Candidate) -> None:
         if candidate.after != candidate.before:
             self.before.setdefault(candidate.file, candidate.before)
             self.fix.files[candidate.file] = candidate.after.encode("utf-8")
         self.fix.environment.update(candidate.environment)
-        self.base = None
-        self.progress.say(f"proved: {candidate.rewrite} at {_name(candidate.file)}:{candidate.line}")
 
     def _recorded(
         self,
         look: ScriptLook,
         steps: int | None,
-        files: dict[Path, bytes] | None = None,
-        environment: dict[str, str] | None = None,
+        files: Mapping[Path, bytes] | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> RecordedRun:
         left_s = self.deadline.left_s
         if not left_s:
@@ -344,8 +358,6 @@ def _workers(look: ScriptLook) -> int | None:
     loader = look.training
     if loader is None or loader.num_workers or look.wait_share < _WAIT_SHARE:
         return None
-    from gpudoc.facts.host import cpus_usable
-
     needed = look.wait_share / max(0.05, 1 - look.wait_share)
     return max(1, min(int(needed) + 1, max(_CPU_WORKERS, int(cpus_usable()))))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from gpudoc.control_characters import escape_controls, escape_line
 from gpudoc.facts.redact import private
 from gpudoc.fix.document import document
-from gpudoc.fix.model import Evidence, HotLine
+from gpudoc.fix.model import Evidence, HotLine, name_of
 from gpudoc.fix.proof import FixProof, describe
 from gpudoc.fix.run import FixResult
 from gpudoc.render.console import print_json, stdout
@@ -143,6 +143,5 @@ def _where(proof: FixProof) -> str:
 
 
 def _at(file: Path, line: int | None = None) -> str:
-    here = Path.cwd()
-    name = escape_line(file.relative_to(here) if file.is_relative_to(here) else file)
+    name = escape_line(name_of(file))
     return name if line is None else f"{name}:{line}"

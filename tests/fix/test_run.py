@@ -4,14 +4,18 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.fix import run as run_module
 from gpudoc.fix.model import Candidate, Claim, Evidence
 from gpudoc.fix.options import FixOptions
 from gpudoc.fix.proof import FixProof
 from gpudoc.fix.run import FixResult, run, write_changes
+from gpudoc.script.cell import Isolation
+from tests.script.test_advice import look
 
 SCRIPTS = Path(__file__).parent / "scripts"
 
@@ -53,6 +57,7 @@ def test_a_script_that_is_not_equal_to_itself_is_said_first_and_nothing_is_offer
     assert found.unequal
     assert found.accepted == ()
     assert "not equal to itself" in found.lost[0].why
+    assert found.exit_code is ExitCode.NOT_DONE
 
 
 def result_of(path, before, after):
@@ -62,6 +67,68 @@ def result_of(path, before, after):
         options=FixOptions(command=("python", "train.py")), look=None, evidence=Evidence(hot=()), accepted=(proof,),
         refused=(), lost=(), before={path: before}, after={path: after}, whole=None, launches=4, seconds=1.0,
     )  # fmt: skip
+
+
+FIRST = Candidate("anomaly-off", Path("/x/train.py"), 1, Claim.EXACT, "a\n", "b\n")
+SECOND = Candidate("retain-graph", Path("/x/train.py"), 1, Claim.EXACT, "b\n", "c\n")
+
+
+@pytest.fixture
+def script(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text("a\n")
+    return path
+
+
+def played(monkeypatch, rounds, *, whole=None):
+    """A run whose rounds accept these candidates, or are interrupted; what is proved of them together is given."""
+    seen, left = look(), list(rounds)
+
+    def improve(fixer, evidence, seen, *, died):
+        one = left.pop(0)
+        if one is KeyboardInterrupt:
+            raise one
+        if one is not None:
+            fixer._accept(FixProof(candidate=one, claim=Claim.EXACT, why=""))
+        return one is not None
+
+    told = SimpleNamespace(seen=(), start_s=1.0, error=None, num_steps=50, status=None)
+    monkeypatch.setattr(run_module, "what_can_be", lambda: Isolation(files=True, network=True))
+    monkeypatch.setattr(run_module, "look_at", lambda *a, **k: seen)
+    monkeypatch.setattr(run_module, "read_evidence", lambda *a: Evidence(hot=()))
+    monkeypatch.setattr(run_module._Fixer, "_look", lambda fixer, number: told)
+    monkeypatch.setattr(run_module._Fixer, "_improve", improve)
+    monkeypatch.setattr(run_module._Fixer, "_prove_whole", lambda fixer: whole)
+    return run(FixOptions(command=(sys.executable, "-V"), write=True))
+
+
+def names(proofs):
+    return [proof.candidate.rewrite for proof in proofs]
+
+
+def test_changes_that_are_proved_together_are_written_together(monkeypatch, script):
+    proof = FixProof(candidate=SECOND, claim=Claim.EXACT, why="")
+    found = played(monkeypatch, [replace(FIRST, file=script), replace(SECOND, file=script), None], whole=proof)
+    assert names(found.accepted) == ["anomaly-off", "retain-graph"]
+    assert script.read_text() == "c\n"
+
+
+def test_of_changes_that_are_not_proved_together_only_the_first_is_offered(monkeypatch, script):
+    found = played(monkeypatch, [replace(FIRST, file=script), replace(SECOND, file=script), None])
+    assert (names(found.accepted), names(found.lost)) == (["anomaly-off"], ["retain-graph"])
+    assert (found.exit_code, script.read_text()) == (ExitCode.BAD_ANSWER, "b\n")
+
+
+def test_an_interruption_keeps_what_was_proved_and_writes_nothing(monkeypatch, script):
+    found = played(monkeypatch, [replace(FIRST, file=script), KeyboardInterrupt])
+    assert names(found.accepted) == ["anomaly-off"]
+    assert (found.exit_code, found.written, script.read_text()) == (ExitCode.INTERRUPTED, (), "a\n")
+
+
+def test_an_interruption_before_anything_is_proved_says_so(monkeypatch):
+    with pytest.raises(GpudocError, match="nothing is proved") as raised:
+        played(monkeypatch, [KeyboardInterrupt])
+    assert raised.value.exit_code == ExitCode.INTERRUPTED
 
 
 def test_line_ends_and_tabs_are_written_as_they_were(tmp_path):
@@ -96,7 +163,7 @@ def test_a_file_without_write_permission_is_not_written(tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"command": ()}, "no command after --"),
+        ({"command": ()}, "a command after -- is missing"),
         ({"command": ("python", "x.py"), "budget": "soon"}, "--budget"),
         ({"command": ("python", "x.py"), "allow": "all"}, "--allow"),
         ({"command": ("python", "x.py"), "memory_limit": "much"}, "--memory-limit"),
@@ -110,8 +177,6 @@ def test_what_cannot_be_done_is_said_before_anything_is_started(options, words):
 
 
 def test_without_a_cell_no_changed_script_is_tried(monkeypatch):
-    from gpudoc.script.cell import Isolation
-
     monkeypatch.setattr("gpudoc.fix.run.what_can_be", lambda: Isolation(why_not=("user namespaces are off",)))
     with pytest.raises(GpudocError, match="user namespaces are off"):
         run(FixOptions(command=(sys.executable, "-V")))

@@ -54,7 +54,7 @@ def _loader_call(source: Source, evidence: Evidence) -> cst.Call | None:
 
 
 def find_workers(source: Source, evidence: Evidence) -> list[Proposal]:
-    """The number of workers that the loader's search chose, where each sample is the same in any process."""
+    """As many workers as loading needs to keep up with a step, where each sample is the same in any process."""
     return _find(source, evidence, WORKERS)
 
 
