@@ -9,6 +9,7 @@ from typing import Annotated
 from gpudoc.errors import GpudocError
 from gpudoc.fix.model import Claim
 from gpudoc.option import Option
+from gpudoc.tune.options import read_value
 from gpudoc.units import parse_duration, parse_size
 
 
@@ -27,20 +28,12 @@ class FixOptions:
     @property
     def budget_s(self) -> float:
         """Seconds for everything; GpudocError (exit 2) for what is not a duration."""
-        try:
-            return parse_duration(self.budget)
-        except ValueError as problem:
-            raise GpudocError(f"--budget: {problem}", hint="--budget 5m") from problem
+        return read_value(parse_duration, "--budget", self.budget)
 
     @property
     def memory_limit_bytes(self) -> int | None:
         """The memory that each process of the script may take; None where nothing was said."""
-        if not self.memory_limit:
-            return None
-        try:
-            return parse_size(self.memory_limit)
-        except ValueError as problem:
-            raise GpudocError(f"--memory-limit: {problem}", hint="--memory-limit 8GiB") from problem
+        return read_value(parse_size, "--memory-limit", self.memory_limit) if self.memory_limit else None
 
     @property
     def claims(self) -> frozenset[Claim]:

@@ -61,12 +61,12 @@ class SearchOptions:
     @property
     def budget_s(self) -> float:
         """Seconds for the search; GpudocError (exit 2) for what is not a duration."""
-        return _read(parse_duration, "--budget", self.budget)
+        return read_value(parse_duration, "--budget", self.budget)
 
     @property
     def memory_limit_bytes(self) -> int | None:
         """The memory of a trial as asked for; None where nothing was said."""
-        return _read(parse_size, "--memory-limit", self.memory_limit) if self.memory_limit else None
+        return read_value(parse_size, "--memory-limit", self.memory_limit) if self.memory_limit else None
 
     @property
     def parts(self) -> frozenset[str]:
@@ -172,7 +172,8 @@ def _check_names(option: str, given: frozenset[str], known: tuple[str, ...]) -> 
         raise GpudocError(f"{option}: no such part: {', '.join(unknown)}", hint=f"{option} {','.join(known)}")
 
 
-def _read(read: Callable[[str], T], option: str, text: str) -> T:
+def read_value(read: Callable[[str], T], option: str, text: str) -> T:
+    """What `read` makes of an option's text; GpudocError (exit 2) for what it cannot read."""
     try:
         return read(text)
     except ValueError as problem:
