@@ -13,6 +13,7 @@ from types import FrameType
 from gpudoc.errors import ExitCode
 
 _ASKS_TO_RESUME = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGUSR1", "SIGUSR2") if hasattr(signal, name))
+_ASKED_FOR = (signal.SIGINT, *_ASKS_TO_RESUME)
 
 
 class Stop:
@@ -45,7 +46,7 @@ class Stop:
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Handle the signals inside; the previous handlers come back afterwards."""
-        before = {number: signal.signal(number, self._handle) for number in (signal.SIGINT, *_ASKS_TO_RESUME)}
+        before = {number: signal.signal(number, self._handle) for number in _ASKED_FOR}
         try:
             yield
         finally:
@@ -65,10 +66,25 @@ class Stop:
             self.ask("Ctrl+C", ExitCode.INTERRUPTED)
 
 
+@contextmanager
+def held_for_workers() -> Iterator[None]:
+    """Start loader workers inside: they hear no signal before `ignore_in_worker`.
+
+    torch gives a worker a handler of SIGTERM that ends it, some milliseconds before ours is asked. The caller hears
+    what came meanwhile when it leaves.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ASKED_FOR)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def ignore_in_worker() -> None:
-    """In a loader worker: leave signals to the parent."""
-    for number in (signal.SIGINT, *_ASKS_TO_RESUME):
+    """In a loader worker: leave signals to the parent, those too that came before now."""
+    for number in _ASKED_FOR:
         signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ASKED_FOR)
 
 
 def slurm_deadline() -> float | None:

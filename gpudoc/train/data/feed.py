@@ -6,6 +6,7 @@ import multiprocessing
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from typing import Protocol, cast
 
 import torch
@@ -17,7 +18,7 @@ from gpudoc.train.data import draws
 from gpudoc.train.data.order import Chunk, Order
 from gpudoc.train.data.reader import Reads
 from gpudoc.train.data.stream import StoppedError, StreamReader
-from gpudoc.train.stop import Stop, ignore_in_worker
+from gpudoc.train.stop import Stop, held_for_workers, ignore_in_worker
 from gpudoc.workload.batch import Batch, map_tensors
 
 _POLL_S = 0.25
@@ -88,10 +89,19 @@ class WorkerFeed:
             generator=torch.Generator().manual_seed(0),
             collate_fn=_as_it_is,
         )
-        self._batches = start_workers(loader, pins=settings.pin_memory)
-        # torch would raise from its SIGCHLD handler at any line of ours; `take` sees a death at its next poll
-        _leave_unwatched(self._batches)
-        self._workers = set(multiprocessing.active_children()) - self._others
+        try:
+            with held_for_workers():
+                self._batches = start_workers(loader, pins=settings.pin_memory)
+            # torch would raise from its SIGCHLD handler at any line of ours; `take` sees a death at its next poll
+            _leave_unwatched(self._batches)
+        except RuntimeError as problem:
+            # one that stays ignores the SIGTERM of multiprocessing's last act, which then waits for it for ever
+            for worker in self._started():
+                worker.kill()
+            if (explained := _explain(problem)) is problem:
+                raise
+            raise explained from problem
+        self._workers = self._started()
 
     def take(self, chunk: Chunk) -> Batch | None:
         """The next batch; GpudocError when a worker died or the data set raised."""
@@ -128,6 +138,9 @@ class WorkerFeed:
             shut_down()
         for worker in self._workers:
             worker.join(5)
+
+    def _started(self) -> set[BaseProcess]:
+        return set(multiprocessing.active_children()) - self._others
 
 
 class _Sent:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import random
+import signal
 import threading
 import time
 
@@ -10,6 +13,8 @@ import numpy
 import pytest
 import torch
 
+from gpudoc.errors import GpudocError
+from gpudoc.train.data import feed as feed_module
 from gpudoc.train.data.feed import DirectFeed, Feeds, LoaderSettings, _explain
 from gpudoc.train.data.order import Order
 from gpudoc.train.data.reader import Reader
@@ -62,6 +67,38 @@ def test_a_stop_is_heard_while_the_loader_blocks():
     assert feed.take(next(order(10).walk(0, 1))) is None
     feed.close()
     timer.join()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+def test_a_signal_that_reaches_a_worker_before_it_can_ignore_it_ends_no_worker(monkeypatch, number):
+    ours = feed_module._start_worker
+
+    def signalled_first(worker):
+        os.kill(os.getpid(), number)
+        ours(worker)
+
+    monkeypatch.setattr(feed_module, "_start_worker", signalled_first)
+    feed = Feeds(Reader(Drawing(), None, 5), LoaderSettings(num_workers=2), Stop()).open(order(10), 0, 2)
+    assert len(feed.take(next(order(10).walk(0, 1)))) == 10
+    feed.close()
+    assert number not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_a_worker_that_dies_while_others_start_is_named_and_none_stays(monkeypatch):
+    before = set(multiprocessing.active_children())
+    start = feed_module.start_workers
+
+    def heard_at_once(loader, *, pins):
+        start(loader, pins=pins)
+        # as torch says it, at whatever line its SIGCHLD handler finds
+        raise RuntimeError("DataLoader worker (pid 5) is killed by signal: Killed. ")
+
+    monkeypatch.setattr(feed_module, "start_workers", heard_at_once)
+    with pytest.raises(GpudocError, match="a loader worker died"):
+        Feeds(Reader(Drawing(sleep=60), None, 5), LoaderSettings(num_workers=2), Stop()).open(order(10), 0, 2)
+    for worker in set(multiprocessing.active_children()) - before:
+        worker.join(20)
+        assert worker.exitcode == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("problem", [ConnectionResetError(104, "Connection reset by peer"), EOFError()])
