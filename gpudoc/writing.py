@@ -9,6 +9,7 @@ import stat
 from pathlib import Path
 
 from gpudoc.errors import GpudocError
+from gpudoc.shell import quote_path
 
 # whatever has this name already, a file, a link or a pipe, is neither opened nor followed
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -47,6 +48,20 @@ def write_whole(path: Path, text: str, *, hint: str, executable: bool = False) -
         reason = problem.strerror or str(problem)
         raise GpudocError(f"{path}: cannot be written: {reason}", hint=hint) from problem
     return path
+
+
+def check_places(*places: Path | None) -> None:
+    """GpudocError when a file could not be written to one of `places`: said before minutes are spent on measuring."""
+    for place in places:
+        if place is None:
+            continue
+        folder = place.absolute().parent
+        if place.is_dir():
+            raise GpudocError(f"a folder, not a file: {place}", hint="name the file to write")
+        if not folder.is_dir():
+            raise GpudocError(f"no such folder: {folder}", hint=f"mkdir -p {quote_path(folder)}")
+        if not os.access(place if place.exists() else folder, os.W_OK):
+            raise GpudocError(f"cannot write there: {place}", hint="name a file in a folder of yours")
 
 
 def sync_folder(folder: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpudoc.errors import GpudocError
-from gpudoc.writing import write_whole
+from gpudoc.writing import check_places, write_whole
 from tests.full_disk import full_at
 
 
@@ -109,3 +109,15 @@ def test_two_writers_of_one_file_leave_one_of_their_texts(tmp_path):
         thread.join()
     assert place.read_text() in texts
     assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
+
+
+def test_places_are_checked_before_anything_is_measured(tmp_path, monkeypatch):
+    check_places(None, tmp_path / "new.json")
+    with pytest.raises(GpudocError, match="no such folder"):
+        check_places(tmp_path / "no" / "r.json")
+    with pytest.raises(GpudocError, match="a folder, not a file"):
+        check_places(None, tmp_path)
+    # root may write anywhere, so the answer of the system is given here
+    monkeypatch.setattr(os, "access", lambda place, mode: False)
+    with pytest.raises(GpudocError, match="cannot write there"):
+        check_places(tmp_path / "kept.json")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -16,7 +15,6 @@ from gpudoc.control_characters import to_json
 from gpudoc.errors import GpudocError
 from gpudoc.facts.redact import private
 from gpudoc.reading import UnreadableError, read_text
-from gpudoc.shell import quote_path
 from gpudoc.writing import write_whole
 
 _MOST_BYTES = 64 << 20
@@ -188,20 +186,6 @@ def _measurement(row: _MeasurementDoc) -> Measurement:
         doubts=tuple(Doubt(doubt.id, doubt.text) for doubt in row.doubts),
         corrupted=row.corrupted,
     )
-
-
-def check_places(*places: Path | None) -> None:
-    """GpudocError when a file could not be written to one of `places`: said before a minute is spent on measuring."""
-    for place in places:
-        if place is None:
-            continue
-        folder = place.absolute().parent
-        if place.is_dir():
-            raise GpudocError(f"a folder, not a file: {place}", hint="name the file to write")
-        if not folder.is_dir():
-            raise GpudocError(f"no such folder: {folder}", hint=f"mkdir -p {quote_path(folder)}")
-        if not os.access(place if place.exists() else folder, os.W_OK):
-            raise GpudocError(f"cannot write there: {place}", hint="name a file in a folder of yours")
 
 
 def save_record(path: Path, record: Record) -> None:

@@ -33,17 +33,17 @@ class Output:
 
 def measure_fleet(options: Options, start: Start, output: Output) -> int:
     """Write the job, or measure in step with the other processes; rank 0 speaks for all."""
-    from gpudoc.bench.documents import check_places
     from gpudoc.fleet import across
     from gpudoc.fleet.documents import load_record, save_record
     from gpudoc.fleet.place import find_place
     from gpudoc.fleet.report import FleetReport, save_report
     from gpudoc.fleet.slurm import write_bench_job
     from gpudoc.progress import SILENT
-    from gpudoc.render.console import print_lines
+    from gpudoc.render.console import print_lines, say_written
     from gpudoc.render.fleet import show, show_bad_hosts
     from gpudoc.render.fleet_page import save
     from gpudoc.render.live import Live
+    from gpudoc.writing import check_places
 
     _check(start, output)
     across.check(options)
@@ -70,6 +70,7 @@ def measure_fleet(options: Options, start: Start, output: Output) -> int:
         show_bad_hosts(record, report.verdict)
     else:
         show(report, as_json=output.json, plain=output.plain, verbose=output.verbose)
+    say_written(output.out, output.html)
     return report.exit_code
 
 

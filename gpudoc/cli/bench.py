@@ -83,13 +83,15 @@ def bench(
         output = Output(json=as_json, html=html, out=out, compare=compare, plain=plain, verbose=verbose)
         start = Start(across=across, slurm=slurm, bad_hosts=bad_hosts)
         return measure_fleet(Fleet.of(device, only, quick, data, shared), start, output)
-    from gpudoc.bench.documents import check_places, load_record, save_record
+    from gpudoc.bench.documents import load_record, save_record
     from gpudoc.bench.report import Report
     from gpudoc.bench.run import Options, run
     from gpudoc.bench.target import before_measuring, find_target
     from gpudoc.render.bench_page import save
     from gpudoc.render.bench_screen import show
+    from gpudoc.render.console import say_written
     from gpudoc.render.live import Live
+    from gpudoc.writing import check_places
 
     check_places(out, html)
     old = load_record(compare) if compare else None
@@ -104,5 +106,6 @@ def bench(
     report = Report.of(record, old)
     if html:
         save(html, report)
-    show(report, as_json=as_json, plain=plain, verbose=verbose)
+    show(report, as_json=as_json, plain=plain, verbose=verbose, drawn=html is not None)
+    say_written(out, html)
     return report.exit_code

@@ -42,6 +42,7 @@ def judge_traces(sources: Sequence[str], ignore: Sequence[str], fail_on: str, ou
     from gpudoc.doctor.model import Evidence
     from gpudoc.facts.readers.kineto import read_trace
     from gpudoc.facts.readers.timeline import summarise
+    from gpudoc.render.console import say_written
     from gpudoc.render.live import Live
     from gpudoc.render.trace import TraceReport, show
 
@@ -56,4 +57,5 @@ def judge_traces(sources: Sequence[str], ignore: Sequence[str], fail_on: str, ou
     last = timelines[-1]
     report = diagnose(Evidence(source="file", timeline=last), finders=FINDERS, ignore=ignore)
     show(TraceReport(report=report, timeline=last, before=timelines[0] if len(timelines) > 1 else None), output)
+    say_written(*output.files)
     return exit_code(report, "warning" if fail_on == "warning" else "broken")

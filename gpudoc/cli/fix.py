@@ -32,10 +32,15 @@ def fix(
         raise GpudocError(
             f"fix needs the package {problem.name}", hint='pip install ".[train]", in a clone of gpudoc'
         ) from problem
+    from gpudoc.render.console import say_written
     from gpudoc.render.live import Live
+    from gpudoc.writing import check_places
 
     options = replace(options, command=context.obj.command)
+    check_places(options.patch)
     with Live(plain=plain or as_json) as progress:
         result = run(options, progress)
     show(result, as_json=as_json, plain=plain, verbose=verbose)
+    if result.diff:
+        say_written(options.patch)
     return result.exit_code

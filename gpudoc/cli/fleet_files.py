@@ -54,6 +54,7 @@ def judge_files(wish: Wish) -> int:
     from gpudoc.doctor.examine import check_ids
     from gpudoc.fleet.documents import load_record
     from gpudoc.fleet.report import FleetReport
+    from gpudoc.render.console import say_written
     from gpudoc.render.fleet_saved import show_saved
 
     check_ids(wish.ignore)
@@ -65,6 +66,7 @@ def judge_files(wish: Wish) -> int:
     records = [load_record(Path(source)) for source in wish.sources]
     report = FleetReport.of(records[-1], records[0] if len(records) > 1 else None, wish.ignore)
     show_saved(report, wish.output)
+    say_written(*wish.output.files)
     if wish.fail_on == "warning" and report.verdict.word == "warning":
         return 1
     return report.exit_code

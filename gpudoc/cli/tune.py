@@ -10,6 +10,7 @@ import typer
 
 from gpudoc.cli.options import HtmlFile, JsonFlag, PlainFlag, VerboseFlag, require_training, with_options
 from gpudoc.control_characters import escape_controls
+from gpudoc.errors import GpudocError
 from gpudoc.tune.options import SearchOptions
 
 
@@ -29,7 +30,11 @@ def tune(
     started = time.monotonic()
     options = replace(options, command=context.obj.command)
     options.check()
+    from gpudoc.render.console import say_written
     from gpudoc.render.live import Live
+    from gpudoc.writing import check_places
+
+    check_places(html)
 
     if options.command or not options.model:
         from gpudoc.render import script as screen
@@ -42,9 +47,12 @@ def tune(
         if html:
             pages.save(html, found)
         screen.show(found, as_json=as_json, plain=plain, verbose=verbose)
+        say_written(html)
         return found.exit_code
     require_training("tune")
     if options.target:
+        if html:
+            raise GpudocError("--html draws a search, and --target predicts without one", hint="leave out one of them")
         return _predict(options, as_json=as_json, plain=plain)
     from gpudoc.process.openmp import bound_spinning
     from gpudoc.render.tune import show
@@ -56,7 +64,8 @@ def tune(
         result = run(options, progress, since=started)
     if html:
         save(html, result)
-    show(result, as_json=as_json, plain=plain, verbose=verbose)
+    show(result, as_json=as_json, plain=plain, verbose=verbose, drawn=html is not None)
+    say_written(html)
     return result.exit_code
 
 

@@ -48,12 +48,14 @@ def _watch_process(wish: Wish) -> int:
     from gpudoc.doctor.document import exit_code
     from gpudoc.doctor.live.judge import judge
     from gpudoc.facts import watch
+    from gpudoc.render.console import say_written
     from gpudoc.render.live import Live
 
     with Live(wish.output.plain) as progress:
         seen = watch(pid=wish.pid or 0, seconds=wish.seconds or SECONDS, progress=progress)
     report = judge(seen, ignore=wish.ignore)
     _show(report, seen, wish.output, None)
+    say_written(*wish.output.files)
     return exit_code(report, wish.fail_on)
 
 
@@ -103,6 +105,8 @@ def _watch_command(wish: Wish) -> int:
         show(report, wish.output)
     elif printed_since and not wish.output.markdown:
         frame.show(watch.render_again(report), plain=wish.output.plain)
+    if told or wish.output.json or not is_empty(report):
+        console.say_written(*wish.output.files)
     if end.signal is not None:
         return 128 + end.signal
     if end.exit_code is None:
@@ -160,7 +164,7 @@ def _python_with_torch() -> str:
 def _show(report: Report, seen: Watch | None, output: Output, ended: dict[str, object] | None) -> None:
     from gpudoc.doctor import document
     from gpudoc.facts.redact import whole
-    from gpudoc.render import console, frame, watch, watch_page
+    from gpudoc.render import console, doctor_page, frame, page, watch, watch_page
     from gpudoc.render.doctor_output import redactor_of, render_markdown
 
     clean, shared = report, seen
@@ -171,6 +175,8 @@ def _show(report: Report, seen: Watch | None, output: Output, ended: dict[str, o
     kept = whole(watch.to_json(document.dump(clean), shared, ended))
     if output.html is not None and shared is not None:
         watch_page.save(output.html, clean, shared)
+    elif output.html is not None:
+        page.save_page(output.html, doctor_page.render_page(clean))
     shape = frame.form(output.plain, piped=frame.WIDE)
     text = ""
     if seen is not None:

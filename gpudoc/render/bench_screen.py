@@ -49,8 +49,8 @@ _FIGURES = (
 _HEADINGS = ("measured", "value", "unit", "±", "of ceiling", "doubt")
 
 
-def show(report: Report, *, as_json: bool, plain: bool, verbose: bool) -> None:
-    """The report on stdout, as one JSON document, a few lines, or everything when `verbose`."""
+def show(report: Report, *, as_json: bool, plain: bool, verbose: bool, drawn: bool = False) -> None:
+    """The report on stdout, as one JSON document, a few lines, or everything when `verbose`; `drawn` on a page too."""
     if as_json:
         print_json(private(report_to_json(report)))
         return
@@ -60,13 +60,13 @@ def show(report: Report, *, as_json: bool, plain: bool, verbose: bool) -> None:
     if verbose:
         print_record(report.record, out)
     else:
-        frame.show(as_text(report.record, frame.form(plain, piped=frame.WIDE)), plain=plain)
+        frame.show(as_text(report.record, frame.form(plain, piped=frame.WIDE), drawn=drawn), plain=plain)
     if report.comparison is not None:
         print_comparison(report.comparison, out)
 
 
-def as_text(record: Record, shape: Form) -> str:
-    """The summary: at most five figures, every finding, and what else the record holds."""
+def as_text(record: Record, shape: Form, *, drawn: bool = False) -> str:
+    """The summary: at most five figures, every finding, and what else the record holds, also on a page if `drawn`."""
     lines = fold(headline(record.environment), shape.width)
     rows = figures(record.measurements)
     if rows:
@@ -79,7 +79,7 @@ def as_text(record: Record, shape: Form) -> str:
         lines += box(_finding(finding, shape.inner), shape)
     mark = "" if record.findings or record.interrupted or not record.measurements else f"{PASSED} "
     lines += fold(f"{mark}{closing(record)}", shape.width)
-    lines += fold(_rest(record, len(rows)), shape.width)
+    lines += fold(_rest(record, len(rows), drawn=drawn), shape.width)
     return "\n".join(lines) + "\n"
 
 
@@ -124,7 +124,7 @@ def _finding(finding: Finding, width: int) -> list[str]:
     return lines
 
 
-def _rest(record: Record, shown: int) -> str:
+def _rest(record: Record, shown: int, *, drawn: bool) -> str:
     """What the summary leaves out: rows, doubts and cases that were not measured."""
     parts = [f"{len(record.measurements) - shown} more rows"] if len(record.measurements) > shown else []
     doubted = Counter(doubt.id for row in record.measurements for doubt in row.doubts)
@@ -135,4 +135,5 @@ def _rest(record: Record, shown: int) -> str:
     left_out = sum(not one.failed for one in record.not_measured)
     if left_out:
         parts.append(f"{format_count(left_out, 'case')} not measured")
-    return f"{'; '.join(parts)}: --verbose shows them, --html FILE draws them" if parts else ""
+    ways = "--verbose shows them" if drawn else "--verbose shows them, --html FILE draws them"
+    return f"{'; '.join(parts)}: {ways}" if parts else ""

@@ -13,12 +13,13 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TextIO
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from gpudoc.control_characters import escape_controls, to_json
+from gpudoc.control_characters import escape_controls, escape_line, to_json
 from gpudoc.facts.redact import Private
 
 # what stands for a character that the stream does not have; others are a question mark
@@ -85,6 +86,13 @@ def print_lines(text: str, stream: TextIO | None = None) -> None:
         stream.flush()
     except BrokenPipeError:
         lose_reader(stream)
+
+
+def say_written(*places: Path | None) -> None:
+    """Name the files that a command wrote for the user, on stderr, as its last lines; a stream or pipe is no file."""
+    for place in places:
+        if place is not None and place.is_file():
+            print_lines(f"wrote {escape_line(place)}", sys.stderr)
 
 
 def lose_reader(stream: TextIO) -> None:

@@ -45,7 +45,12 @@ class Output:
     @property
     def leaves(self) -> bool:
         """Whether anything but the terminal gets the report."""
-        return self.json or self.markdown or any((self.html, self.out, self.sarif))
+        return self.json or self.markdown or any(self.files)
+
+    @property
+    def files(self) -> tuple[Path | None, ...]:
+        """What is written for the user besides the terminal."""
+        return self.out, self.html, self.sarif
 
     def refuse_sarif(self, what: str) -> None:
         """GpudocError where SARIF is wanted of what has no lines that it could name."""

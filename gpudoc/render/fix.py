@@ -12,6 +12,7 @@ from gpudoc.fix.model import Evidence, HotLine, name_of
 from gpudoc.fix.proof import FixProof, describe
 from gpudoc.fix.run import FixResult
 from gpudoc.render.console import print_json, stdout
+from gpudoc.shell import quote_path
 from gpudoc.units import format_count, format_seconds
 
 _MOST_SHOWN = 8
@@ -130,6 +131,9 @@ def _next(result: FixResult) -> list[str]:
     if result.written:
         return [f"written  {_at(path)}" for path in result.written]
     if result.accepted and result.diff:
+        patch = result.options.patch
+        if patch is not None:
+            return [f"next     patch -p1 < {quote_path(patch)}"]
         return [f"next     gpudoc fix --write -- {command}"]
     return [f"next     gpudoc tune -- {command}"]
 

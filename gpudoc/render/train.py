@@ -73,6 +73,7 @@ def show(events: Iterator[Event], screen: Screen) -> int:
         console.print_json(private(finished.summary))
     else:
         frame.show(last_words(finished) + "\n", plain=screen.plain)
+    console.say_written(screen.html)
     return finished.exit_code
 
 

@@ -44,16 +44,18 @@ _ALWAYS = ("micro_batch", "precision", "num_workers")
 _OF_WORKERS = ("prefetch_factor", "pin_memory", "persistent_workers")
 
 
-def show(result: TuneResult | ScalingResult, *, as_json: bool, plain: bool, verbose: bool) -> None:
-    """The result on stdout, as one JSON document or as a screen."""
+def show(result: TuneResult | ScalingResult, *, as_json: bool, plain: bool, verbose: bool, drawn: bool = False) -> None:
+    """The result on stdout, as one JSON document or as a screen; `drawn` on a page too."""
     if as_json:
         print_json(private(document(result)))
         return
-    text = as_text(result, verbose=verbose, width=frame.form(plain, piped=frame.WIDE).width)
+    text = as_text(result, verbose=verbose, drawn=drawn, width=frame.form(plain, piped=frame.WIDE).width)
     frame.show(text + "\n", plain=plain)
 
 
-def as_text(result: TuneResult | ScalingResult, *, verbose: bool = False, width: int = frame.WIDE) -> str:
+def as_text(
+    result: TuneResult | ScalingResult, *, verbose: bool = False, drawn: bool = False, width: int = frame.WIDE
+) -> str:
     """The screen: the gain, the settings, what to type next; every reason and every trial too when `verbose`."""
     if isinstance(result, ScalingResult):
         what = "interrupted; what was measured" if result.interrupted else "measured"
@@ -81,7 +83,8 @@ def as_text(result: TuneResult | ScalingResult, *, verbose: bool = False, width:
             lines += frame.fold(f"  {sentence}", width, indent="    ")
         lines += ["", f"every trial, {_how(result)}", *trial_lines(result.profile.evidence.trials, "trial")]
     else:
-        lines += frame.fold(f"{spent}; why each setting, and every trial: --verbose or --html FILE", width)
+        way = "--verbose" if drawn else "--verbose or --html FILE"
+        lines += frame.fold(f"{spent}; why each setting, and every trial: {way}", width)
     if result.scaling is not None:
         lines += ["", *as_lines(result.scaling, width)]
     return "\n".join([*lines, "", f"profile  {frame.short_path(result.path)}", f"next     {train_command(result)}"])

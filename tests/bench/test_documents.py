@@ -1,11 +1,9 @@
 import json
-import os
 from dataclasses import replace
 
 import pytest
 
 from gpudoc.bench.documents import (
-    check_places,
     load_record,
     reading_from_json,
     reading_to_json,
@@ -77,18 +75,6 @@ def test_a_record_that_is_missing_or_binary(tmp_path):
     (tmp_path / "b.json").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(GpudocError, match="not UTF-8"):
         load_record(tmp_path / "b.json")
-
-
-def test_places_are_checked_before_anything_is_measured(tmp_path, monkeypatch):
-    check_places(None, tmp_path / "new.json")
-    with pytest.raises(GpudocError, match="no such folder"):
-        check_places(tmp_path / "no" / "r.json")
-    with pytest.raises(GpudocError, match="a folder, not a file"):
-        check_places(None, tmp_path)
-    # root may write anywhere, so the answer of the system is given here
-    monkeypatch.setattr(os, "access", lambda place, mode: False)
-    with pytest.raises(GpudocError, match="cannot write there"):
-        check_places(tmp_path / "kept.json")
 
 
 def test_writing_where_no_folder_is(tmp_path):

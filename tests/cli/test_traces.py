@@ -66,6 +66,7 @@ def test_a_page_and_a_file_are_written(tmp_path, capsys):
     path = planted(Step(talk=4_000), steps=10).write(tmp_path / "t.json")
     assert app.run(["doctor", str(path), "--html", str(tmp_path / "p.html"), "--out", str(tmp_path / "o.json")]) == 0
     assert "communication" in (tmp_path / "p.html").read_text()
+    assert capsys.readouterr().err == f"wrote {tmp_path / 'o.json'}\nwrote {tmp_path / 'p.html'}\n"
     assert json.loads((tmp_path / "o.json").read_text())["trace"]["device"] == 0
 
 

@@ -88,6 +88,7 @@ def test_what_is_written_to_files_is_without_secrets(tmp_path):
         process.kill()
         process.communicate()
     assert "secretive.py" in done.stdout
+    assert done.stderr.splitlines()[-2:] == [f"wrote {out}", f"wrote {page}"]
     for text in (done.stdout, out.read_text(), page.read_text()):
         assert secret not in text
 

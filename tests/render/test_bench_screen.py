@@ -6,7 +6,7 @@ import pytest
 from gpudoc.bench.model import Doubt, NotMeasured, Record
 from gpudoc.bench.report import Report
 from gpudoc.render.bench_screen import MOST_ROWS, as_text, figures, show
-from gpudoc.render.frame import Form
+from gpudoc.render.frame import WIDE, Form
 from tests.bench.builders import row
 from tests.render.test_bench import ENVIRONMENT, RECORD, REFUSED
 from tests.terminal import shown
@@ -120,3 +120,11 @@ def test_a_spread_larger_than_the_figure_is_no_figure(high, shown_as):
     line = next(text for text in as_text(replace(CLEAN, measurements=(wide,)), Form(120)).splitlines() if "100" in text)
     assert f" {shown_as}" in line
     assert "2400%" not in line
+
+
+def test_a_page_that_was_asked_for_is_not_offered():
+    shape = Form(WIDE)
+    assert "--verbose shows them, --html FILE draws them" in " ".join(as_text(CLEAN, shape).split())
+    text = as_text(CLEAN, shape, drawn=True)
+    assert "--verbose shows them" in text
+    assert "--html" not in text

@@ -23,3 +23,9 @@ def test_a_proved_change_comes_with_its_diff_its_proof_and_what_to_type():
     assert "Anomaly detection is on at /x/train.py:1: a proved change." in text
     assert "-a = 1\n+a = 2" in text
     assert text.endswith("next     gpudoc fix --write -- python train.py")
+
+
+def test_a_patch_that_was_written_comes_with_the_command_that_applies_it():
+    found = result_of(Path("/x/train.py"), "a = 1\n", "a = 2\n")
+    text = as_text(replace(found, options=replace(found.options, patch=Path("my fix.patch"))))
+    assert text.endswith("next     patch -p1 < 'my fix.patch'")

@@ -81,6 +81,7 @@ def test_the_document_holds_the_profile_that_was_written(tuned_briefly):
     assert any(sentence.startswith("largest batch") for sentence in written["why"])
     assert "your default, to compare with: batch" in err
     assert "the search imported torch" not in err
+    assert err.splitlines()[-1] == "wrote page.html"
 
 
 def test_the_page_shows_the_curves_and_every_trial(tuned_briefly):
