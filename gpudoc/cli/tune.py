@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import typer
 
@@ -37,18 +38,7 @@ def tune(
     check_places(html)
 
     if options.command or not options.model:
-        from gpudoc.render import script as screen
-        from gpudoc.render import script_page as pages
-        from gpudoc.script.search import run as search_command
-
-        asks = may_run_in_place if sys.stdin.isatty() and sys.stderr.isatty() and not as_json else None
-        with Live(plain=plain or as_json) as progress:
-            found = search_command(options, progress, may_run_in_place=asks)
-        if html:
-            pages.save(html, found)
-        screen.show(found, as_json=as_json, plain=plain, verbose=verbose)
-        say_written(html)
-        return found.exit_code
+        return _search_script(options, as_json=as_json, html=html, plain=plain, verbose=verbose)
     require_training("tune")
     if options.target:
         if html:
@@ -67,6 +57,23 @@ def tune(
     show(result, as_json=as_json, plain=plain, verbose=verbose, drawn=html is not None)
     say_written(html)
     return result.exit_code
+
+
+def _search_script(options: SearchOptions, *, as_json: bool, html: Path | None, plain: bool, verbose: bool) -> int:
+    from gpudoc.render import script as screen
+    from gpudoc.render import script_page as pages
+    from gpudoc.render.console import say_written
+    from gpudoc.render.live import Live
+    from gpudoc.script.search import run as search_command
+
+    asks = may_run_in_place if sys.stdin.isatty() and sys.stderr.isatty() and not as_json else None
+    with Live(plain=plain or as_json) as progress:
+        found = search_command(options, progress, may_run_in_place=asks)
+    if html:
+        pages.save(html, found)
+    screen.show(found, as_json=as_json, plain=plain, verbose=verbose)
+    say_written(html)
+    return found.exit_code
 
 
 def may_run_in_place(why: str) -> bool:
