@@ -82,6 +82,11 @@ class Document:
         return 1
 
 
+def is_file(source: str) -> bool:
+    """Whether it names a file; False for a pasted text that is longer than any path may be."""
+    return os.path.isfile(source)  # noqa: PTH113 - `Path.is_file` fails there
+
+
 def read_bytes(path: Path, what: str, *, most_bytes: int = MAX_BYTES) -> bytes:
     """The bytes of a file or of a pipe that somebody writes into; UnreadableError when there is neither.
 

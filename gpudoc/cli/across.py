@@ -17,6 +17,7 @@ class Start:
     across: bool
     slurm: Path | None = None
     bad_hosts: bool = False
+    soak: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +77,8 @@ def measure_fleet(options: Options, start: Start, output: Output) -> int:
 
 def _check(start: Start, output: Output) -> None:
     """GpudocError for options that contradict each other, or that need --across."""
+    if start.soak:
+        raise GpudocError("--soak heats one GPU, and --across measures all", hint="leave out one of them")
     if not start.across:
         option = "--slurm" if start.slurm is not None else "--bad-hosts"
         raise GpudocError(f"{option} needs --across", hint=f"gpudoc bench --across {option}")

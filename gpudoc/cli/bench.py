@@ -17,7 +17,7 @@ from gpudoc.cli.options import (
     VerboseFlag,
     require_training,
 )
-from gpudoc.errors import GpudocError
+from gpudoc.writing import check_places
 
 Only = Annotated[str, typer.Option("--only", metavar="NAME,...", help="Measure only these cases: memory,matmul.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Take about 15 seconds instead of 90.")]
@@ -75,13 +75,11 @@ def bench(
 
     bound_spinning()
     if across or slurm or bad_hosts:
-        if soak:
-            raise GpudocError("--soak heats one GPU, and --across measures all", hint="leave out one of them")
         from gpudoc.cli.across import Output, Start, measure_fleet
         from gpudoc.fleet.across import Options as Fleet
 
         output = Output(json=as_json, html=html, out=out, compare=compare, plain=plain, verbose=verbose)
-        start = Start(across=across, slurm=slurm, bad_hosts=bad_hosts)
+        start = Start(across=across, slurm=slurm, bad_hosts=bad_hosts, soak=soak)
         return measure_fleet(Fleet.of(device, only, quick, data, shared), start, output)
     from gpudoc.bench.documents import load_record, save_record
     from gpudoc.bench.report import Report
@@ -91,7 +89,6 @@ def bench(
     from gpudoc.render.bench_screen import show
     from gpudoc.render.console import say_written
     from gpudoc.render.live import Live
-    from gpudoc.writing import check_places
 
     check_places(out, html)
     old = load_record(compare) if compare else None

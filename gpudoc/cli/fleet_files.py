@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpudoc.errors import GpudocError
+from gpudoc.reading import is_file
 from gpudoc.render.doctor_output import Output
 from gpudoc.shell import quote_path
 
@@ -38,10 +39,9 @@ def are_fleets(sources: Sequence[str]) -> bool:
 def _is_fleet(source: str) -> bool:
     from gpudoc.facts.readers import intake
 
-    path = Path(source)
-    if source == "-" or not path.is_file():
+    if source == "-" or not is_file(source):
         return False
-    data = intake.load(path)
+    data = intake.load(Path(source))
     if b'"gpudoc.fleet.' not in data[:200_000]:
         return False
     from gpudoc.fleet.documents import is_record

@@ -11,6 +11,7 @@ from gpudoc.doctor.model import Finding, Observation, Report, Severity
 from gpudoc.doctor.registry import CATALOGUE
 from gpudoc.facts.redact import Redactor
 from gpudoc.patterns import Pattern
+from gpudoc.reading import is_file
 from gpudoc.render.doctor import headline, marked
 
 VERSION = "2.1.0"
@@ -54,7 +55,7 @@ def _places(evidence: Sequence[Observation], sources: Sequence[str], root: Path)
     if coded:
         yield coded[0]
         return
-    logs = {Path(source).name: source for source in sources if Path(source).is_file()}
+    logs = {Path(source).name: source for source in sources if is_file(source)}
     for seen in evidence:
         found = _LINE.match(seen.origin)
         log = logs.get(found[1]) if found and found[1] else next(iter(logs.values()), None)

@@ -125,3 +125,13 @@ def test_the_language_of_the_answer_can_be_chosen_and_a_wrong_one_is_named(log, 
     assert said["language"] == "ru"
     assert app.run(["doctor", log, "--language", "xx"]) == 2
     assert "'en', 'zh', 'ru'" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("quoted", [True, False])
+def test_a_pasted_error_may_be_longer_than_the_name_of_a_file(tmp_path, monkeypatch, capsys, quoted):
+    monkeypatch.chdir(tmp_path)
+    text = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. " + "GPU 0 has 1.10 GiB free. " * 20
+    words = [text] if quoted else text.split()
+    assert app.run(["doctor", *words, "--sarif", "found.sarif", "--html", "page.html"]) == 1
+    assert "memory" in capsys.readouterr().out
+    assert json.loads((tmp_path / "found.sarif").read_text())["runs"]
