@@ -93,7 +93,6 @@ def doctor(
     from gpudoc.doctor.document import exit_code
     from gpudoc.doctor.examine import Request, examine
     from gpudoc.render.catalogue import show_catalogue
-    from gpudoc.render.console import say_written
     from gpudoc.render.doctor_output import Output, show
     from gpudoc.render.live import Live
 
@@ -124,6 +123,5 @@ def doctor(
         progress.advance(0.0, 0.0, "reads" if given else "looks at the driver, PyTorch and this machine")
         report = examine(asked, progress)
     show(report, output)
-    say_written(*output.files)
     point_out_unread(given)
     return exit_code(report, fail_on.value)

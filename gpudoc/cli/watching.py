@@ -105,7 +105,7 @@ def _watch_command(wish: Wish) -> int:
         show(report, wish.output)
     elif printed_since and not wish.output.markdown:
         frame.show(watch.render_again(report), plain=wish.output.plain)
-    if told or wish.output.json or not is_empty(report):
+    if wish.output.json or report is last:
         console.say_written(*wish.output.files)
     if end.signal is not None:
         return 128 + end.signal

@@ -98,6 +98,7 @@ def show(report: Report, output: Output) -> None:
         report = _sayable(report)
         shape = frame.form(output.plain)
         frame.show(render(report, verbose=output.verbose, width=shape.width, boxed=shape.boxed), plain=output.plain)
+    console.say_written(*output.files)
 
 
 def _sayable(report: Report) -> Report:
