@@ -133,9 +133,7 @@ def train(
     from gpudoc.train.settings import parse_flags, parse_limit
     from gpudoc.train.start.place import as_rank, elsewhere, is_follower, needs_torch
     from gpudoc.train.watch.watch import check
-    from gpudoc.writing import check_places
 
-    check_places(html)
     counts = {"steps": steps, "epochs": epochs, "micro_batch": batch_size, "num_workers": num_workers}
     request = Request(
         model=model,

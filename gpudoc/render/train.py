@@ -25,6 +25,7 @@ from gpudoc.train.report.document import WrittenSummary
 from gpudoc.train.request import Request
 from gpudoc.train.start.place import Elsewhere
 from gpudoc.units import format_bytes, format_count, format_figure, format_rate, format_seconds
+from gpudoc.writing import check_places
 
 # a plain log gets a line at most this often, besides the first and the last step; above a live screen fewer stay
 _PLAIN_EVERY_S = 2.0
@@ -51,6 +52,7 @@ def show(events: Iterator[Event], screen: Screen) -> int:
     if screen.quiet:
         ends = [event.exit_code for event in events if isinstance(event, Finished)]
         return ends[-1] if ends else ExitCode.FAULT
+    check_places(screen.html)
     error = console.stderr(screen.plain)
     watcher = _Watcher(error, screen)
     try:
