@@ -89,7 +89,7 @@ def print_lines(text: str, stream: TextIO | None = None) -> None:
 
 
 def say_written(*places: Path | None) -> None:
-    """Name the files that a command wrote for the user, on stderr, as its last lines; what is not a file is left out."""
+    """Name the files that a command wrote for the user, on stderr, as its last lines; streams are left out."""
     for place in places:
         if place is not None and place.is_file():
             print_lines(f"wrote {escape_line(place)}", sys.stderr)
