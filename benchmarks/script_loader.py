@@ -39,7 +39,7 @@ from gpudoc.script.search import run
 from gpudoc.script.trial import Launches
 from gpudoc.stats import median
 from gpudoc.tune.options import SearchOptions
-from gpudoc.tune.trial.messages import Request, Variant
+from gpudoc.tune.trial.messages import TrialRequest, Variant
 
 Side: TypeAlias = tuple[Loader, Variant]
 # a line of the table, and whether the choice is right
@@ -115,7 +115,7 @@ def cells(workers: str, prefetch: str) -> list[Loader]:
 def step_s(launches: Launches, side: Side, turn: int) -> float:
     """Seconds of a step in one launch; infinite where it failed."""
     feed, variant = side
-    request = Request(
+    request = TrialRequest(
         kind="loader", batches=(), feed=feed, variant=variant, steps=24, seconds_per_batch=3.0, repeat=turn
     )
     trial = launches.run(request, patience_s=300)

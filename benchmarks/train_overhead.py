@@ -94,7 +94,7 @@ def bare(module, steps, seconds):
 def gpudoc_loop(module, steps, seconds):
     """gpudoc's whole trainer with its defaults: metrics.jsonl every 10 steps, time split, undo, finite check."""
     from gpudoc.train.events import Progressed
-    from gpudoc.train.request import Request
+    from gpudoc.train.request import TrainRequest
     from gpudoc.train.run import run
 
     with tempfile.TemporaryDirectory() as folder:
@@ -109,7 +109,7 @@ def gpudoc_loop(module, steps, seconds):
         }
         (path.parent / "overhead_workload.py").write_text(MODULE)
         path.write_text(json.dumps(config))
-        request = Request(
+        request = TrainRequest(
             model=str(path), profile="off", device="cpu", preflight=False, run_dir=pathlib.Path(folder) / "run"
         )
         for event in run(request):

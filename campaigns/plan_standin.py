@@ -43,13 +43,13 @@ from gpudoc.errors import GpudocError  # noqa: E402
 from gpudoc.knowledge.cards import context_bytes  # noqa: E402
 from gpudoc.plan.advice import Variants  # noqa: E402
 from gpudoc.plan.assess import answer  # noqa: E402
-from gpudoc.plan.settings import Settings  # noqa: E402
-from gpudoc.plan.target import Target, TargetAnswer, parse_target  # noqa: E402
+from gpudoc.plan.settings import PlanSettings  # noqa: E402
+from gpudoc.plan.target import PlanTarget, TargetAnswer, parse_target  # noqa: E402
 from gpudoc.progress import SILENT  # noqa: E402
 from gpudoc.stats import median, quantile  # noqa: E402
 from gpudoc.tune.search.runner import FIT_STEPS  # noqa: E402
 from gpudoc.tune.trial.launcher import Launcher, Where  # noqa: E402
-from gpudoc.tune.trial.messages import End, Request, Variant  # noqa: E402
+from gpudoc.tune.trial.messages import End, TrialRequest, Variant  # noqa: E402
 from gpudoc.workload.build import load_workload  # noqa: E402
 
 LAUNCHES = 7
@@ -133,13 +133,13 @@ class Bench:
             self._launcher.close()
             self._launcher = None
 
-    def predict(self, name: str, target: Target, setting: str) -> TargetAnswer:
+    def predict(self, name: str, target: PlanTarget, setting: str) -> TargetAnswer:
         """What `tune --target` says; GpudocError where the setting cannot be had."""
         if name not in self._variants:
             self._variants[name] = Variants(load_workload(str(write_config(self._folder, name))), SILENT)
         variant = SETTINGS[setting]
         recomputes = variant.activation_checkpointing
-        settings = Settings(like="cuda", precision=variant.precision, activation_checkpointing=recomputes)
+        settings = PlanSettings(like="cuda", precision=variant.precision, activation_checkpointing=recomputes)
         return answer(self._variants[name], target, settings)
 
     def measure(self, name: str, capacity: str, setting: str) -> None:
@@ -167,19 +167,19 @@ class Bench:
         guess = {"predicted": found.largest_batch, "interval": [low_guess, high_guess]}
         self.parts.add(**cell, **guess, ends=dict(sorted(ends.items())))
 
-    def fits(self, name: str, target: Target, setting: str, batch: int) -> bool:
+    def fits(self, name: str, target: PlanTarget, setting: str, batch: int) -> bool:
         """Whether a trial of its own trains at `batch`; memory that the allocator gave back first is enough memory."""
         return self._try(name, target, setting, batch) in (End.FITS.value, End.ALLOCATOR_RETRY.value)
 
-    def _try(self, name: str, target: Target, setting: str, batch: int) -> str:
+    def _try(self, name: str, target: PlanTarget, setting: str, batch: int) -> str:
         launcher = self.launcher_of(name, target)
-        request = Request(kind="fit", batches=(batch,), variant=SETTINGS[setting], steps=FIT_STEPS)
+        request = TrialRequest(kind="fit", batches=(batch,), variant=SETTINGS[setting], steps=FIT_STEPS)
         trial = launcher.run(request, Where(device="cuda:0", limit_bytes=None, silence_s=600.0))
         if not trial.fits and not trial.end.is_memory:
             raise RuntimeError(f"{name} at {batch}: {trial.end.value}: {trial.detail}")
         return str(trial.end.value)
 
-    def launcher_of(self, name: str, target: Target) -> Launcher:
+    def launcher_of(self, name: str, target: PlanTarget) -> Launcher:
         """The process that trials of this net on this card are forked from; it reads the card's size when it starts."""
         if self._launcher is None or self._serves != (name, target.name):
             self.close()

@@ -34,7 +34,7 @@ from gpudoc.tune.search.runner import FIT_STEPS, WorkloadRunner
 from gpudoc.tune.search.session import Session
 from gpudoc.tune.search.sizing import STEADY_STEPS
 from gpudoc.tune.trial.launcher import Launcher, Where
-from gpudoc.tune.trial.messages import Request, Variant
+from gpudoc.tune.trial.messages import TrialRequest, Variant
 from gpudoc.units import MIB
 
 RECORDS = Path(__file__).resolve().parents[1] / "records"
@@ -124,7 +124,7 @@ def truth(source: str, limit_bytes: int, guess: int) -> tuple[int, dict[int, boo
         where = Where(device="cpu", limit_bytes=limit_bytes)
 
         def fits(batch: int) -> bool:
-            return launcher.run(Request(kind="fit", batches=(batch,), variant=EXACT, steps=FIT_STEPS), where).fits
+            return launcher.run(TrialRequest(kind="fit", batches=(batch,), variant=EXACT, steps=FIT_STEPS), where).fits
 
         return largest_of(fits, max(1, guess * 3 // 4), guess * 5 // 4 + 2, AROUND)
 
@@ -205,7 +205,7 @@ def cap() -> None:
                 where = Where(device="cpu", limit_bytes=limit_mib * MIB)
                 answers = {
                     batch: launcher.run(
-                        Request(kind="fit", batches=(batch,), variant=EXACT, steps=FIT_STEPS), where
+                        TrialRequest(kind="fit", batches=(batch,), variant=EXACT, steps=FIT_STEPS), where
                     ).end.value
                     for batch in (found.batch, 7782, 8192)
                 }

@@ -32,7 +32,7 @@ sys.path.insert(0, str(ROOT))
 from gpudoc.profile.model import Loader  # noqa: E402
 from gpudoc.tune.trial.fork_client import trial_error  # noqa: E402
 from gpudoc.tune.trial.launcher import Launcher, Where  # noqa: E402
-from gpudoc.tune.trial.messages import End, Request, Trial  # noqa: E402
+from gpudoc.tune.trial.messages import End, Trial, TrialRequest  # noqa: E402
 from gpudoc.units import GIB  # noqa: E402
 from tests.tune.planted import write_workload  # noqa: E402
 
@@ -62,18 +62,18 @@ class Row:
         return self.ended == self.expected and not (self.orphans or self.shm_files or self.folders)
 
 
-def fit(batch: int) -> Request:
+def fit(batch: int) -> TrialRequest:
     """The first steps at `batch`."""
-    return Request(kind="fit", batches=(batch,))
+    return TrialRequest(kind="fit", batches=(batch,))
 
 
-def steady(batch: int) -> Request:
+def steady(batch: int) -> TrialRequest:
     """The whole script at `batch`."""
-    return Request(kind="steady", batches=(batch,), steps=16)
+    return TrialRequest(kind="steady", batches=(batch,), steps=16)
 
 
 # name -> (what is planted, the request that meets it, the end, the stage or None, words that must be said)
-TRIALS: dict[str, tuple[dict, Request, End, str | None, str]] = {
+TRIALS: dict[str, tuple[dict, TrialRequest, End, str | None, str]] = {
     "raise at b": ({"fault": "raise", "at": 16}, fit(16), End.USER_ERROR, "train", "planted: batch 16 is refused"),
     "SIGKILL": ({"fault": "sigkill", "at": 16}, fit(16), End.SIGNAL, "train", "SIGKILL"),
     "hang in backward": ({"fault": "hang", "at": 16}, fit(16), End.HANG, "train", "no sign of life"),
@@ -99,7 +99,7 @@ TRIALS: dict[str, tuple[dict, Request, End, str | None, str]] = {
     "slow import": ({}, fit(16), End.FITS, None, ""),
     "death of a loader worker": (
         {"data": {"die_at": 0}},
-        Request(kind="joint", batches=(8,), feed=Loader(num_workers=2), seconds_per_batch=1.0),
+        TrialRequest(kind="joint", batches=(8,), feed=Loader(num_workers=2), seconds_per_batch=1.0),
         End.WORKER_DIED,
         None,
         "DataLoader worker",

@@ -23,7 +23,7 @@ from in_parts import add_options, largest_of, open_parts
 # sets up the stand-in's environment, before torch is imported
 from plan_standin import SETTINGS, Bench, cells
 
-from gpudoc.plan.target import Target, parse_target
+from gpudoc.plan.target import PlanTarget, parse_target
 from gpudoc.progress import SILENT
 from gpudoc.stats import median
 from gpudoc.tune.search.foresight import foresee
@@ -85,7 +85,7 @@ class Search:
             holes=holes,
         )
 
-    def _truth(self, name: str, target: Target, setting: str, guess: int) -> tuple[int, list[int]]:
+    def _truth(self, name: str, target: PlanTarget, setting: str, guess: int) -> tuple[int, list[int]]:
         """(the largest batch that fits, those below it and near it that do not)."""
 
         def fits(batch: int) -> bool:

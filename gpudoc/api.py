@@ -202,7 +202,7 @@ def run_bench(*, progress: Progress | None = None, **options: Unpack[BenchOption
     from pathlib import Path
 
     from gpudoc.bench.documents import load_record
-    from gpudoc.bench.report import Report
+    from gpudoc.bench.report import BenchReport
     from gpudoc.bench.run import Options, run
     from gpudoc.bench.target import before_measuring, find_target
     from gpudoc.render import bench, bench_page, bench_screen
@@ -215,7 +215,7 @@ def run_bench(*, progress: Progress | None = None, **options: Unpack[BenchOption
             teller.say(sentence)
         folder = Path(data) if data else None
         asked = Options.of(target.choice.name, options.get("only", ""), quick, folder, old, options.get("soak", ""))
-        report = Report.of(run(asked, target.machine, teller), old)
+        report = BenchReport.of(run(asked, target.machine, teller), old)
     return Document(
         bench.report_to_json(report),
         lambda: _printed(lambda: bench_screen.show(report, as_json=False, plain=True, verbose=False)),

@@ -67,7 +67,7 @@ class UnreadableError(GpudocError):
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class YamlDocument:
     """Plain data out of a YAML file, and the line on which each key stands."""
 
     name: str
@@ -137,12 +137,12 @@ def read_text(path: Path, what: str, *, most_bytes: int = MAX_BYTES) -> str:
         ) from None
 
 
-def read_yaml(path: Path, what: str) -> Document:
+def read_yaml(path: Path, what: str) -> YamlDocument:
     """The YAML in `path`; UnreadableError naming file, line and column when it cannot be read."""
     return parse_yaml(read_text(path, what), str(path), what)
 
 
-def parse_yaml(text: str, name: str, what: str) -> Document:
+def parse_yaml(text: str, name: str, what: str) -> YamlDocument:
     """The YAML in `text`; UnreadableError with line and column when it is not YAML, or stands for far too much."""
     try:
         loader = _Loader(text)
@@ -170,7 +170,7 @@ def parse_yaml(text: str, name: str, what: str) -> Document:
         raise UnreadableError(name, f"not YAML: {problem}", line=walk.line or loader.line + 1) from None
     finally:
         loader.dispose()
-    return Document(name, data, walk.lines)
+    return YamlDocument(name, data, walk.lines)
 
 
 def dump_yaml(data: object, *, width: int = 80) -> str:

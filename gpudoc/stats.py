@@ -36,7 +36,7 @@ def median_interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class FittedLine:
     """y = intercept + slope * x, with the largest absolute residual of the points it was fitted to."""
 
     intercept: float
@@ -48,7 +48,7 @@ class Line:
         return self.intercept + self.slope * x
 
 
-def fit_line(points: Sequence[tuple[float, float]]) -> Line:
+def fit_line(points: Sequence[tuple[float, float]]) -> FittedLine:
     """Least-squares line through `points`; ValueError with fewer than two distinct x."""
     if len({x for x, _ in points}) < 2:
         raise ValueError("a line needs two distinct x")
@@ -58,7 +58,7 @@ def fit_line(points: Sequence[tuple[float, float]]) -> Line:
     slope = sum((x - mean_x) * (y - mean_y) for x, y in points) / spread
     intercept = mean_y - slope * mean_x
     residual = max(abs(y - intercept - slope * x) for x, y in points)
-    return Line(intercept, slope, residual)
+    return FittedLine(intercept, slope, residual)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gpudoc.bench.documents import load_record, record_to_json
 from gpudoc.bench.model import Record
-from gpudoc.bench.report import Report
+from gpudoc.bench.report import BenchReport
 from gpudoc.doctor import document
 from gpudoc.doctor.examine import examine_machine
 from gpudoc.errors import GpudocError
@@ -101,7 +101,7 @@ def test_a_bench_record(tmp_path, edits):
     path.write_bytes(edited(json.dumps(record_to_json(old)).encode(), edits))
     record = read_or_refused(lambda: load_record(path))
     # a record that is whole may still be of another machine
-    report = None if record is None else read_or_refused(lambda: Report.of(old, record))
+    report = None if record is None else read_or_refused(lambda: BenchReport.of(old, record))
     if report is not None:
         assert report.exit_code in (0, 1)
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from gpudoc.bench.documents import save_record
 from gpudoc.bench.model import NotMeasured
-from gpudoc.bench.report import Report as BenchReport
+from gpudoc.bench.report import BenchReport as BenchReport
 from gpudoc.cli import app
 from gpudoc.doctor.examine import examine_text
 from gpudoc.doctor.model import Finding, observe

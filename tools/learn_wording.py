@@ -264,7 +264,7 @@ def pruned(model: Model, known: Collection[str]) -> Model:
     return replace(model, rarity=rarity, weights=torch.where(speaks, model.weights, 0.0)[torch.tensor(kept)])
 
 
-def _begun(before: wording.Table, causes: tuple[str, ...], rarity: dict[str, float]) -> Model:
+def _begun(before: wording.LearnedTable, causes: tuple[str, ...], rarity: dict[str, float]) -> Model:
     """The table of before as a model over these causes and this vocabulary."""
     weights = torch.zeros(len(rarity), len(causes))
     bias = torch.full((len(causes),), min(before.bias))
@@ -282,7 +282,7 @@ def _of(name: str, blocks: tuple[float, float]) -> float:
     return blocks[name.startswith(wording.FACT)]
 
 
-def _vocabulary(cases: Sequence[Case], before: wording.Table) -> dict[str, float]:
+def _vocabulary(cases: Sequence[Case], before: wording.LearnedTable) -> dict[str, float]:
     """Feature -> rarity: those of before as they were, and what stands in some of the reports but not in most."""
     counts = collections.Counter(name for case in cases for block in case.features for name in block)
     most = LARGEST_SHARE * len(cases)

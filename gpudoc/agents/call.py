@@ -26,7 +26,7 @@ main()"""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CommandAnswer:
     """What a command printed, as its document; `failed` where it is a gpudoc.error.v1 or no document at all."""
 
     document: dict[str, object]
@@ -57,7 +57,7 @@ class Call:
         """Interrupt the command, and end what is left of it."""
         end_family(self._process, ask=signal.SIGINT, grace_s=_GRACE_S)
 
-    def answer(self) -> Answer:
+    def answer(self) -> CommandAnswer:
         """What it said, once it has ended."""
         self._said.seek(0)
         said = self._said.read(_MOST_BYTES)
@@ -67,4 +67,4 @@ class Call:
             words = f"gpudoc ended with exit code {self._process.returncode} and said nothing that is a document"
             document = {"schema": "gpudoc.error.v1", "message": words, "hint": "call it on a terminal"}
         failed = document.get("schema") == "gpudoc.error.v1"
-        return Answer(document, self._process.returncode or 0, failed)
+        return CommandAnswer(document, self._process.returncode or 0, failed)

@@ -32,7 +32,7 @@ DISTURBANCES = frozenset({"busy_host", "stolen", "shared_gpu"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class RowChange:
     """One row in both records: `ratio` is new over old, None when either has no value."""
 
     row: Measurement
@@ -46,13 +46,13 @@ class Change:
 class Comparison:
     """All rows that both records have, what only one has, and which software differs."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[RowChange, ...]
     only_old: tuple[str, ...]
     only_new: tuple[str, ...]
     different: tuple[str, ...]
 
     @property
-    def regressions(self) -> tuple[Change, ...]:
+    def regressions(self) -> tuple[RowChange, ...]:
         """The rows that became slower by more than both intervals allow."""
         return tuple(change for change in self.changes if change.judgement == "slower")
 
@@ -89,20 +89,20 @@ def _differences(old: Record, new: Record) -> Sequence[str]:
     ]
 
 
-def judge(old: Measurement, new: Measurement) -> Change:
+def judge(old: Measurement, new: Measurement) -> RowChange:
     """Slower or faster only when the two stated intervals do not touch; no fixed percentage.
 
     'doubtful' is slower while other work disturbed the new run: shown, and no regression.
     """
     if old.value is None or new.value is None or old.unit != new.unit or old.value <= 0:
-        return Change(row=new, old=old, ratio=None, judgement="not compared", because="one of them has no value")
+        return RowChange(row=new, old=old, ratio=None, judgement="not compared", because="one of them has no value")
     ratio = new.value / old.value
     if min(sum(len(one) for one in row.rounds) for row in (old, new)) < FEW:
-        return Change(row=new, old=old, ratio=ratio, judgement="not compared", because="too few samples")
+        return RowChange(row=new, old=old, ratio=ratio, judgement="not compared", because="too few samples")
     if new.low <= old.high and new.high >= old.low:
-        return Change(row=new, old=old, ratio=ratio, judgement="same")
+        return RowChange(row=new, old=old, ratio=ratio, judgement="same")
     if (new.low > old.high) == (new.better == "higher"):
-        return Change(row=new, old=old, ratio=ratio, judgement="faster")
+        return RowChange(row=new, old=old, ratio=ratio, judgement="faster")
     disturbed = [doubt.text for doubt in new.doubts if doubt.id in DISTURBANCES]
     judgement: Judgement = "doubtful" if disturbed else "slower"
-    return Change(row=new, old=old, ratio=ratio, judgement=judgement, because="; ".join(disturbed))
+    return RowChange(row=new, old=old, ratio=ratio, judgement=judgement, because="; ".join(disturbed))

@@ -6,7 +6,7 @@ import functools
 import time
 
 from gpudoc.bench import machine_code
-from gpudoc.bench.machine_code import ADDS_PER_TURN, FMAS_PER_TURN, UNITS, Loop, Unit
+from gpudoc.bench.machine_code import ADDS_PER_TURN, FMAS_PER_TURN, UNITS, MachineLoop, Unit
 from gpudoc.stats import median, quantile
 
 # 31 windows of about 30 microseconds: far below a scheduler's tick, so that most are whole
@@ -64,7 +64,7 @@ def why_not() -> str:
 
 
 @functools.cache
-def _loaded(unit: Unit) -> Loop | None:
+def _loaded(unit: Unit) -> MachineLoop | None:
     if machine_code.runs_here():
         return None
     try:
@@ -73,7 +73,7 @@ def _loaded(unit: Unit) -> Loop | None:
         return None
 
 
-def _per_ns(loop: Loop, per_turn: int) -> float:
+def _per_ns(loop: MachineLoop, per_turn: int) -> float:
     loop.run(TURNS)
     rates = []
     for _ in range(WINDOWS):

@@ -10,7 +10,17 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from gpudoc.bench.model import SCHEMA, Ceiling, Doubt, Measurement, NoCeiling, NotMeasured, Parameter, Reading, Record
+from gpudoc.bench.model import (
+    SCHEMA,
+    Ceiling,
+    Doubt,
+    Measurement,
+    NoCeiling,
+    NotMeasured,
+    Parameter,
+    RawReading,
+    Record,
+)
 from gpudoc.control_characters import to_json
 from gpudoc.errors import GpudocError
 from gpudoc.facts.redact import private
@@ -79,14 +89,14 @@ class _ReadingDoc(BaseModel):
     ended_s: float
 
 
-def reading_to_json(reading: Reading) -> dict[str, object]:
+def reading_to_json(reading: RawReading) -> dict[str, object]:
     """The reading as plain values."""
     return asdict(reading)
 
 
-def reading_from_json(values: Mapping[str, object]) -> Reading:
+def reading_from_json(values: Mapping[str, object]) -> RawReading:
     """The reading in `values`; pydantic's ValidationError when they are none."""
-    return Reading(**_ReadingDoc.model_validate(values).model_dump())
+    return RawReading(**_ReadingDoc.model_validate(values).model_dump())
 
 
 def record_to_json(record: Record) -> dict[str, object]:

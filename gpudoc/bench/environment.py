@@ -11,7 +11,7 @@ from typing import TypeVar
 import psutil
 
 from gpudoc.bench.model import BENCH_VERSION, Parameter
-from gpudoc.bench.sampling import Plan
+from gpudoc.bench.sampling import SamplingPlan
 from gpudoc.facts.identify import gpu_at
 from gpudoc.facts.model import Absent, Fact, Gpu, Machine
 from gpudoc.facts.numa import cpus_of_node
@@ -31,7 +31,7 @@ def known(fact: Fact[T], otherwise: T) -> T:
     return otherwise if isinstance(fact, Absent) else fact
 
 
-def make_plan(device: str, machine: Machine, *, quick: bool, only: tuple[str, ...], data: Path | None) -> Plan:
+def make_plan(device: str, machine: Machine, *, quick: bool, only: tuple[str, ...], data: Path | None) -> SamplingPlan:
     """Threads, sizes and seconds for the measuring process."""
     host = machine.host
     usable = known(host.cpus_usable, float(cpus_allowed()))
@@ -41,7 +41,7 @@ def make_plan(device: str, machine: Machine, *, quick: bool, only: tuple[str, ..
         # what is bound to a node has its cores only, in the CPU's cases too
         usable = min(usable, float(len(near)))
         physical = physical * len(near) // known(host.cpu_count, os.cpu_count() or len(near))
-    return Plan(
+    return SamplingPlan(
         device=device,
         only=only,
         quick=quick,
@@ -67,7 +67,7 @@ def near_cpus(device: str, machine: Machine) -> tuple[int, ...]:
     return () if isinstance(near, Absent) else tuple(sorted(set(near) & os.sched_getaffinity(0)))
 
 
-def describe(plan: Plan, machine: Machine) -> dict[str, Parameter]:
+def describe(plan: SamplingPlan, machine: Machine) -> dict[str, Parameter]:
     """The environment of the record. Keys that must agree for a comparison are listed in compare.HARD_KEYS."""
     host = machine.host
     values: dict[str, Parameter] = {

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from gpudoc.bench.model import Reading
+from gpudoc.bench.model import RawReading
 from gpudoc.bench.sampling import MAX_SAMPLES, MIN_SAMPLES, OVERTIME, Bench, Row, is_tight
 from gpudoc.units import MIB
 
@@ -38,7 +38,7 @@ class GpuTraits:
     count: int = 1
 
 
-class Gpu(Protocol):
+class GpuUnderTest(Protocol):
     """A device under test; the tests put the host in its place to run the cases without one."""
 
     name: str
@@ -183,7 +183,7 @@ def read_traits(index: int) -> GpuTraits:
     )
 
 
-def sample_gpu(bench: Bench, row: Row, batch: Callable[[], Sequence[float]], budget_s: float) -> Reading:
+def sample_gpu(bench: Bench, row: Row, batch: Callable[[], Sequence[float]], budget_s: float) -> RawReading:
     """One row's reading from `batch`, which gives several samples at once; the first batch warms up and is dropped."""
     began = time.monotonic()
     samples: list[float] = []
@@ -195,7 +195,7 @@ def sample_gpu(bench: Bench, row: Row, batch: Callable[[], Sequence[float]], bud
             break
         if len(samples) >= 3 * MIN_SAMPLES and is_tight(samples):
             break
-    return Reading(
+    return RawReading(
         name=row.name,
         device=row.device,
         parameters=dict(row.parameters),

@@ -33,7 +33,7 @@ _VZEROUPPER = b"\xc5\xf8\x77"
 
 
 @dataclass(slots=True)
-class Loop:
+class MachineLoop:
     """Executable memory with one loop; `run(turns)` executes it. Keeps its memory alive; closes with the process."""
 
     memory: mmap.mmap
@@ -47,7 +47,7 @@ def runs_here() -> str:
     return "" if platform.system() == "Linux" else f"not tried on {platform.system()}"
 
 
-def load(unit: Unit) -> Loop:
+def load(unit: Unit) -> MachineLoop:
     """The loop of `unit` in executable memory; OSError where the system forbids such memory."""
     memory = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
     memory.write(assemble(unit))
@@ -56,7 +56,7 @@ def load(unit: Unit) -> Loop:
     # written first, executable after: memory that is both at once is refused by hardened kernels
     if libc.mprotect(ctypes.c_void_p(address), mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_EXEC) != 0:
         raise OSError(ctypes.get_errno(), "executable memory was refused")
-    return Loop(memory, ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint64)(address))
+    return MachineLoop(memory, ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint64)(address))
 
 
 def assemble(unit: Unit) -> bytes:

@@ -30,7 +30,7 @@ Better = Literal["higher", "lower"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class RawReading:
     """What one case measured at one point in one round: raw samples in `unit`, never averaged.
 
     `context` holds numbers read while sampling (cpu_clock_ghz, stolen_share, other_cpus_max, sample_s, verified_bytes).
@@ -75,7 +75,7 @@ class Case:
     meaning: str
     share: float
     absent_because: Callable[[Bench], str]
-    run: Callable[[Bench], Iterator[Reading]]
+    run: Callable[[Bench], Iterator[RawReading]]
     rows: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -10,16 +10,16 @@ from gpudoc.errors import ExitCode
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class BenchReport:
     """What is shown at the end of a run."""
 
     record: Record
     comparison: Comparison | None = None
 
     @staticmethod
-    def of(record: Record, old: Record | None) -> Report:
+    def of(record: Record, old: Record | None) -> BenchReport:
         """The report of `record`, compared to `old` when there is one; GpudocError when the two cannot be compared."""
-        return Report(record, compare(old, record) if old else None)
+        return BenchReport(record, compare(old, record) if old else None)
 
     @property
     def exit_code(self) -> ExitCode:

@@ -25,8 +25,8 @@ from gpudoc.bench.ceilings import ceiling_of
 from gpudoc.bench.compare import refuse_unlike
 from gpudoc.bench.documents import reading_from_json
 from gpudoc.bench.environment import describe, make_plan
-from gpudoc.bench.model import NotMeasured, Parameter, Reading, Record, Situation
-from gpudoc.bench.sampling import Plan
+from gpudoc.bench.model import NotMeasured, Parameter, RawReading, Record, Situation
+from gpudoc.bench.sampling import SamplingPlan
 from gpudoc.bench.settle import settle, split_enough
 from gpudoc.bench.telemetry import Telemetry, annotate, open_telemetry
 from gpudoc.bench.verdicts import find_causes
@@ -80,7 +80,7 @@ def _soak_s(text: str, device: str) -> float:
 class Harvest:
     """What has been heard from the measuring process so far."""
 
-    readings: list[Reading] = field(default_factory=list)
+    readings: list[RawReading] = field(default_factory=list)
     not_measured: list[NotMeasured] = field(default_factory=list)
     environment: dict[str, Parameter] = field(default_factory=dict)
     interrupted: bool = False
@@ -92,7 +92,7 @@ class Harvest:
         """Whether the run ended before its last process did: then what was measured is kept as it is."""
         return self.interrupted or any(one.failed for one in self.not_measured)
 
-    def settled_readings(self) -> list[Reading]:
+    def settled_readings(self) -> list[RawReading]:
         """The readings with the counters seen while each was taken."""
         if isinstance(self.telemetry, Absent):
             return self.readings
@@ -163,7 +163,7 @@ def check_options(options: Options) -> None:
         )
 
 
-def _measure(plan: Plan, harvest: Harvest, progress: Progress) -> None:
+def _measure(plan: SamplingPlan, harvest: Harvest, progress: Progress) -> None:
     with _worker(plan) as (process, errors):
         lines: queue.Queue[str | None] = queue.Queue()
         assert process.stdout is not None
@@ -242,7 +242,7 @@ def _take(line: str, harvest: Harvest) -> str:
 
 
 @contextmanager
-def _worker(plan: Plan) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
+def _worker(plan: SamplingPlan) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
     """The measuring process in a separate session, so that Ctrl+C reaches only the parent; it is gone afterwards."""
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gpudoc.bench.model import Better, Parameter, Reading
-from gpudoc.process.beside import Beside, Meter
+from gpudoc.bench.model import Better, Parameter, RawReading
+from gpudoc.process.beside import Beside, LoadMeter
 from gpudoc.stats import median, median_interval
 
 if TYPE_CHECKING:
-    from gpudoc.bench.gpu import Gpu
+    from gpudoc.bench.gpu import GpuUnderTest
 
 MIN_SAMPLES = 7
 MAX_SAMPLES = 400
@@ -25,7 +25,7 @@ TIGHT = 0.002
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class SamplingPlan:
     """What the parent decided for the process that measures; plain numbers, so that it travels as JSON.
 
     `soak_s`: how long the GPU multiplies after all the rest, 0 where nobody asked for that.
@@ -50,10 +50,10 @@ class Plan:
 
 
 @dataclass(slots=True)
-class Surroundings:
+class OtherLoad:
     """What others do with the CPUs, by looks that are LOOK_S apart or more."""
 
-    _meter: Meter = field(default_factory=Meter)
+    _meter: LoadMeter = field(default_factory=LoadMeter)
     _looked_s: float = field(default_factory=time.monotonic)
     _seen: Beside | None = None
 
@@ -65,7 +65,7 @@ class Surroundings:
         if self._seen is None or now - self._looked_s >= LOOK_S:
             seen = self._meter.read()
             if seen is not None:
-                self._meter, self._looked_s, self._seen = Meter(), now, seen
+                self._meter, self._looked_s, self._seen = LoadMeter(), now, seen
         if self._seen is None:
             return {}
         stolen = self._seen.stolen_share
@@ -79,17 +79,17 @@ class Bench:
     `is_alive` tells the parent process that a wait is not a hang.
     """
 
-    plan: Plan
+    plan: SamplingPlan
     round: int = 0
     budget_s: float = 1.0
     clock_ghz: Callable[[], float | None] = lambda: None
-    gpu: Gpu | None = None
+    gpu: GpuUnderTest | None = None
     left_out: list[tuple[str, str]] = field(default_factory=list)
     is_alive: Callable[[], None] = lambda: None
-    beside: Surroundings = field(default_factory=Surroundings)
+    beside: OtherLoad = field(default_factory=OtherLoad)
 
     @property
-    def device(self) -> Gpu:
+    def device(self) -> GpuUnderTest:
         """The GPU of this run; only cases that need one ask for it."""
         assert self.gpu is not None, "a GPU case ran without a GPU"
         return self.gpu
@@ -152,7 +152,7 @@ def is_tight(samples: list[float]) -> bool:
     return middle > 0 and (high - low) / 2 <= TIGHT * middle
 
 
-def sample_point(bench: Bench, row: Row, once: Callable[[], float], budget_s: float, warm_up: int = 2) -> Reading:
+def sample_point(bench: Bench, row: Row, once: Callable[[], float], budget_s: float, warm_up: int = 2) -> RawReading:
     """One row's reading in this round: samples of `once`, with the host's load and the CPU's clock."""
     began = time.monotonic()
     effort = (1, 1.0) if bench.is_spread else (warm_up, OVERTIME)
@@ -163,7 +163,7 @@ def sample_point(bench: Bench, row: Row, once: Callable[[], float], budget_s: fl
     clock = bench.clock_ghz()
     if clock is not None:
         context["cpu_clock_ghz"] = context["cpu_clock_ghz_max"] = clock
-    return Reading(
+    return RawReading(
         name=row.name,
         device=row.device,
         parameters=dict(row.parameters),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from statistics import mean, stdev
 
-from gpudoc.bench.model import Measurement, NoCeiling, NotMeasured, Reading
+from gpudoc.bench.model import Measurement, NoCeiling, NotMeasured, RawReading
 from gpudoc.bench.sampling import MIN_SAMPLES
 from gpudoc.stats import median, quantile
 
@@ -13,9 +13,9 @@ from gpudoc.stats import median, quantile
 _STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365}
 
 
-def settle(readings: Iterable[Reading]) -> tuple[Measurement, ...]:
+def settle(readings: Iterable[RawReading]) -> tuple[Measurement, ...]:
     """One measurement per key in the order of first sight, without ceiling and doubts yet."""
-    groups: dict[str, list[Reading]] = {}
+    groups: dict[str, list[RawReading]] = {}
     for reading in readings:
         if reading.samples:
             groups.setdefault(reading.key, []).append(reading)
@@ -35,7 +35,7 @@ def split_enough(rows: Iterable[Measurement]) -> tuple[tuple[Measurement, ...], 
     return tuple(enough), tuple(few)
 
 
-def _settle_row(group: Sequence[Reading]) -> Measurement:
+def _settle_row(group: Sequence[RawReading]) -> Measurement:
     rounds = tuple(reading.samples for reading in group)
     pooled = [value for samples in rounds for value in samples]
     medians = [median(samples) for samples in rounds]
@@ -72,7 +72,7 @@ def interval(medians: Sequence[float]) -> tuple[float, float]:
     return max(0.0, min(*medians, mean(medians) - half)), max(*medians, mean(medians) + half)
 
 
-def merge_contexts(group: Sequence[Reading]) -> dict[str, float]:
+def merge_contexts(group: Sequence[RawReading]) -> dict[str, float]:
     """Each context number as the median over the rounds that have it; `<name>_max` keeps its own maximum."""
     names = dict.fromkeys(name for reading in group for name in reading.context)
     merged = {}

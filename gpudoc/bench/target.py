@@ -17,7 +17,7 @@ from gpudoc.units import format_seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class BenchTarget:
     """The machine as collected, and the device chosen on it."""
 
     machine: Machine
@@ -33,7 +33,7 @@ class Target:
         return f"measuring the CPU, because {self.choice.why}\n  try: {fix}"
 
 
-def find_target(device: str) -> Target:
+def find_target(device: str) -> BenchTarget:
     """The device for `--device`; GpudocError for a name that is none (exit 2) or a GPU asked for in vain (exit 1).
 
     With 'auto' the CPU stands in for a GPU that cannot be used. The torch that is examined is the one that measures:
@@ -46,10 +46,10 @@ def find_target(device: str) -> Target:
     if device != "cpu" and has_gpu(machine):
         machine = collect(python=python)
     choice = choose(device, machine)
-    return Target(machine, choice if device == "auto" else choice.required())
+    return BenchTarget(machine, choice if device == "auto" else choice.required())
 
 
-def before_measuring(target: Target, *, quick: bool, shared: bool) -> list[str]:
+def before_measuring(target: BenchTarget, *, quick: bool, shared: bool) -> list[str]:
     """What is said before the first figure: who else computes on the GPU, and how long it takes at most.
 
     GpudocError (exit 1) when others compute there and `shared` was not given. Who computes on further GPUs is said.

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from gpudoc.bench.model import Reading
+from gpudoc.bench.model import RawReading
 from gpudoc.facts.gpu_counters import GpuCounters, open_counters
 from gpudoc.facts.model import Absent, Fact
 from gpudoc.stats import median
@@ -20,7 +20,7 @@ HARMLESS = frozenset({"gpu_idle", "application_clocks", "display_clocks"})
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class CounterSample:
     """The counters at one moment of the monotonic clock, which parent and worker share."""
 
     at_s: float
@@ -32,7 +32,7 @@ class Telemetry:
     """Looks at one GPU from a thread of the parent, so that the worker's own loop is not disturbed."""
 
     read: Callable[[], GpuCounters]
-    looks: list[Look] = field(default_factory=list)
+    looks: list[CounterSample] = field(default_factory=list)
     interval_s: float = INTERVAL_S
     _stop: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
@@ -50,7 +50,7 @@ class Telemetry:
 
     def _run(self) -> None:
         while not self._stop.wait(self.interval_s):
-            self.looks.append(Look(time.monotonic(), self.read()))
+            self.looks.append(CounterSample(time.monotonic(), self.read()))
 
 
 def open_telemetry(pci_address: str) -> Telemetry | Absent:
@@ -65,7 +65,7 @@ def open_telemetry(pci_address: str) -> Telemetry | Absent:
     return telemetry
 
 
-def annotate(readings: Iterable[Reading], looks: Iterable[Look]) -> list[Reading]:
+def annotate(readings: Iterable[RawReading], looks: Iterable[CounterSample]) -> list[RawReading]:
     """The GPU's readings with what was seen while each was taken; unchanged where nothing was, and those of the CPU."""
     seen = sorted(looks, key=lambda look: look.at_s)
     return [
@@ -76,7 +76,7 @@ def annotate(readings: Iterable[Reading], looks: Iterable[Look]) -> list[Reading
     ]
 
 
-def during(looks: list[Look], reading: Reading) -> list[GpuCounters]:
+def during(looks: list[CounterSample], reading: RawReading) -> list[GpuCounters]:
     """The looks between the reading's begin and end; those just around it when it was shorter than the interval."""
     inside = [look.counters for look in looks if reading.began_s <= look.at_s <= reading.ended_s]
     if inside:

@@ -20,7 +20,7 @@ from gpudoc.bench.cpu_clock import measure_clock_ghz
 from gpudoc.bench.documents import reading_to_json
 from gpudoc.bench.gpu import CudaGpu
 from gpudoc.bench.model import Case
-from gpudoc.bench.sampling import MIN_SAMPLES, Bench, Plan, fewest_samples
+from gpudoc.bench.sampling import MIN_SAMPLES, Bench, SamplingPlan, fewest_samples
 from gpudoc.process.ending import how_it_ended
 from gpudoc.process.imports import uncollected
 from gpudoc.process.lifetime import die_with_parent
@@ -29,17 +29,17 @@ from gpudoc.process.lifetime import die_with_parent
 MIN_ROUND_SHARE = 0.2
 
 
-def plan_to_json(plan: Plan) -> str:
+def plan_to_json(plan: SamplingPlan) -> str:
     """The plan as one line for the worker's stdin."""
     return json.dumps(asdict(plan))
 
 
-def plan_from_json(text: str) -> Plan:
+def plan_from_json(text: str) -> SamplingPlan:
     """The plan that `plan_to_json` wrote."""
     values = json.loads(text)
     for name in ("only", "cpu_flags", "bind_cpus"):
         values[name] = tuple(values[name])
-    return Plan(**values)
+    return SamplingPlan(**values)
 
 
 def main() -> None:
@@ -90,7 +90,7 @@ def share_of_time(case: Case, rest: Sequence[Case], left_s: float) -> float:
     return max(0.0, left_s) * case.share / (case.share + sum(one.share for one in rest))
 
 
-def _run_round(plan: Plan, index: int, round_s: float) -> int:
+def _run_round(plan: SamplingPlan, index: int, round_s: float) -> int:
     bench = Bench(plan=plan, round=index, clock_ghz=measure_clock_ghz, is_alive=lambda: tell({"event": "alive"}))
     if plan.device != "cpu":
         # only here, after the fork: a CUDA context does not survive one

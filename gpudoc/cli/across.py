@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpudoc.errors import ExitCode, GpudocError
-from gpudoc.fleet.across import Options
+from gpudoc.fleet.across import AcrossOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +21,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Output:
+class AcrossOutput:
     """Where the record goes, and how it is shown."""
 
     json: bool = False
@@ -32,7 +32,7 @@ class Output:
     verbose: bool = False
 
 
-def measure_fleet(options: Options, start: Start, output: Output) -> int:
+def measure_fleet(options: AcrossOptions, start: Start, output: AcrossOutput) -> int:
     """Write the job, or measure in step with the other processes; rank 0 speaks for all."""
     from gpudoc.fleet import across
     from gpudoc.fleet.documents import load_record, save_record
@@ -75,7 +75,7 @@ def measure_fleet(options: Options, start: Start, output: Output) -> int:
     return report.exit_code
 
 
-def _check(start: Start, output: Output) -> None:
+def _check(start: Start, output: AcrossOutput) -> None:
     """GpudocError for options that contradict each other, or that need --across."""
     if start.soak:
         raise GpudocError("--soak heats one GPU, and --across measures all", hint="leave out one of them")

@@ -75,14 +75,14 @@ def bench(
 
     bound_spinning()
     if across or slurm or bad_hosts:
-        from gpudoc.cli.across import Output, Start, measure_fleet
-        from gpudoc.fleet.across import Options as Fleet
+        from gpudoc.cli.across import AcrossOutput, Start, measure_fleet
+        from gpudoc.fleet.across import AcrossOptions as Fleet
 
-        output = Output(json=as_json, html=html, out=out, compare=compare, plain=plain, verbose=verbose)
+        output = AcrossOutput(json=as_json, html=html, out=out, compare=compare, plain=plain, verbose=verbose)
         start = Start(across=across, slurm=slurm, bad_hosts=bad_hosts, soak=soak)
         return measure_fleet(Fleet.of(device, only, quick, data, shared), start, output)
     from gpudoc.bench.documents import load_record, save_record
-    from gpudoc.bench.report import Report
+    from gpudoc.bench.report import BenchReport
     from gpudoc.bench.run import Options, run
     from gpudoc.bench.target import before_measuring, find_target
     from gpudoc.render.bench_page import save
@@ -100,7 +100,7 @@ def bench(
         record = run(options, target.machine, progress)
     if out:
         save_record(out, record)
-    report = Report.of(record, old)
+    report = BenchReport.of(record, old)
     if html:
         save(html, report)
     show(report, as_json=as_json, plain=plain, verbose=verbose, drawn=html is not None)

@@ -11,7 +11,7 @@ from gpudoc.render.doctor_output import Output
 
 def judge_documents(sources: Sequence[str], ignore: tuple[str, ...], fail_on: str, output: Output) -> int | None:
     """Judge traces or records of fleets; the exit code, None when the sources are neither."""
-    from gpudoc.cli.fleet_files import Wish, are_fleets
+    from gpudoc.cli.fleet_files import FleetWish, are_fleets
     from gpudoc.cli.fleet_files import judge_files as judge_fleets
 
     if are_traces(sources) or are_fleets(sources):
@@ -19,7 +19,7 @@ def judge_documents(sources: Sequence[str], ignore: tuple[str, ...], fail_on: st
     if are_traces(sources):
         return judge_traces(sources, ignore, fail_on, output)
     if are_fleets(sources):
-        return judge_fleets(Wish(sources=tuple(sources), ignore=ignore, fail_on=fail_on, output=output))
+        return judge_fleets(FleetWish(sources=tuple(sources), ignore=ignore, fail_on=fail_on, output=output))
     return None
 
 

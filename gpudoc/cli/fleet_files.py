@@ -16,7 +16,7 @@ _HEAD = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class FleetWish:
     """What the user asked of doctor, as far as it goes for a fleet."""
 
     sources: tuple[str, ...]
@@ -49,7 +49,7 @@ def _is_fleet(source: str) -> bool:
     return b'"gpudoc.fleet.' in data[:_HEAD] or is_record(intake.read_document(data))
 
 
-def judge_files(wish: Wish) -> int:
+def judge_files(wish: FleetWish) -> int:
     """Judge one record, or compare two in the order old, new; the exit code is doctor's."""
     from gpudoc.doctor.examine import check_ids
     from gpudoc.fleet.documents import load_record

@@ -26,7 +26,7 @@ _RANKS = Pattern(r"--(?:nproc[-_]per[-_]node|num[-_]processes)(?:=(\d+))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class RunWish:
     """What the user asked for."""
 
     profile: str
@@ -49,7 +49,7 @@ def typed_options(context: typer.Context) -> frozenset[str]:
     )
 
 
-def run_command(command: tuple[str, ...], wish: Wish, typed: frozenset[str]) -> int:
+def run_command(command: tuple[str, ...], wish: RunWish, typed: frozenset[str]) -> int:
     """Run the command and return its exit code; GpudocError for options that are not a command's."""
     if not command:
         raise GpudocError("--allow goes with a command after --", hint="gpudoc train --allow batch -- python train.py")
@@ -78,18 +78,18 @@ def run_command(command: tuple[str, ...], wish: Wish, typed: frozenset[str]) -> 
     return screen.show(finished)
 
 
-def _write_job(command: Sequence[str], wish: Wish, place: Path) -> int:
+def _write_job(command: Sequence[str], wish: RunWish, place: Path) -> int:
     from gpudoc.process.arguments import without
     from gpudoc.render.train import Screen, tell
     from gpudoc.script.remember import script_name
     from gpudoc.train.start.launch import choose_ranks
     from gpudoc.train.start.place import Elsewhere
-    from gpudoc.train.start.slurm import Job, sbatch_text
+    from gpudoc.train.start.slurm import SlurmJob, sbatch_text
     from gpudoc.writing import write_whole
 
     own = sys.argv[2 : sys.argv.index("--")]
     ranks = _ranks_of(command) if wish.gpus in (None, "auto") else choose_ranks(wish.gpus, device="cpu", num_gpus=0)
-    job = Job(
+    job = SlurmJob(
         name=Path(script_name(command)).stem,
         arguments=without(own, "--slurm", "--gpus", "--device", flags=("--plain", "--json")),
         python=sys.executable,

@@ -121,21 +121,21 @@ def train(
     Example: gpudoc train --model cfg.yaml --profile auto | gpudoc train --profile auto -- python train.py --epochs 3
     """
     if context.obj.command or allow:
-        from gpudoc.cli.running import Wish, run_command, typed_options
+        from gpudoc.cli.running import RunWish, run_command, typed_options
 
-        wish = Wish(
+        wish = RunWish(
             profile=profile, allow=allow, slurm=slurm, gpus=gpus, device=device, on_hang=on_hang, json=json, plain=plain
         )
         return run_command(context.obj.command, wish, typed_options(context))
     from gpudoc.render.train import Screen, show, show_proof, tell
-    from gpudoc.train.request import Request
+    from gpudoc.train.request import TrainRequest
     from gpudoc.train.run import run
     from gpudoc.train.settings import parse_flags, parse_limit
     from gpudoc.train.start.place import as_rank, elsewhere, is_follower, needs_torch
     from gpudoc.train.watch.watch import check
 
     counts = {"steps": steps, "epochs": epochs, "micro_batch": batch_size, "num_workers": num_workers}
-    request = Request(
+    request = TrainRequest(
         model=model,
         profile=profile,
         device=device,

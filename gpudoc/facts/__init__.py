@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from gpudoc.facts.collect import Deadlines, collect
 
 if TYPE_CHECKING:
-    from gpudoc.facts.live.job import Listener, Outcome, launch
+    from gpudoc.facts.live.job import CommandOutcome, Listener, launch
     from gpudoc.facts.live.session import watch
 
-__all__ = ["Deadlines", "Listener", "Outcome", "collect", "launch", "watch"]
+__all__ = ["CommandOutcome", "Deadlines", "Listener", "collect", "launch", "watch"]
 
-_LIVE = {"Listener": "job", "Outcome": "job", "launch": "job", "watch": "session"}
+_LIVE = {"CommandOutcome": "job", "Listener": "job", "launch": "job", "watch": "session"}
 
 
 def __getattr__(name: str) -> object:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gpudoc.bench.target import Target, find_target
+from gpudoc.bench.target import BenchTarget, find_target
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.fleet import stages
 from gpudoc.fleet.again import measure_again
@@ -28,7 +28,7 @@ _FAREWELL_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class AcrossOptions:
     """What the user asked for; `device` is auto, cpu or cuda, `shared` goes on although others use the GPUs."""
 
     device: str = "auto"
@@ -38,13 +38,13 @@ class Options:
     shared: bool = False
 
     @staticmethod
-    def of(device: str, only: str, quick: bool, data: Path | None, shared: bool) -> Options:
+    def of(device: str, only: str, quick: bool, data: Path | None, shared: bool) -> AcrossOptions:
         """The options with the names in `only` taken apart at the commas."""
         names = tuple(name.strip() for name in only.split(",") if name.strip())
-        return Options(device=device, only=names, quick=quick, data=data, shared=shared)
+        return AcrossOptions(device=device, only=names, quick=quick, data=data, shared=shared)
 
 
-def check(options: Options) -> None:
+def check(options: AcrossOptions) -> None:
     """GpudocError (exit 2) for what cannot be measured, before anything is started."""
     stages.check_names(options.only)
     if ":" in options.device:
@@ -56,7 +56,7 @@ def check(options: Options) -> None:
         raise GpudocError(f"not a folder: {options.data}", hint="--data DIR, a folder that every node sees")
 
 
-def run(options: Options, progress: Progress = SILENT) -> FleetRecord | None:
+def run(options: AcrossOptions, progress: Progress = SILENT) -> FleetRecord | None:
     """Measure with all processes of this allocation; the record on rank 0, None on the others.
 
     Ctrl+C keeps what was measured. GpudocError (exit 1) when the others cannot be reached.
@@ -79,7 +79,9 @@ def run(options: Options, progress: Progress = SILENT) -> FleetRecord | None:
         meeting.end()
 
 
-def _lead(options: Options, meeting: Meeting, target: Target, member: Member, progress: Progress) -> FleetRecord:
+def _lead(
+    options: AcrossOptions, meeting: Meeting, target: BenchTarget, member: Member, progress: Progress
+) -> FleetRecord:
     place = meeting.place
     ledger = Ledger(engine=place.engine, mode="quick" if options.quick else "full", ranks=place.world)
     roster = Roster([])
@@ -142,7 +144,7 @@ def _beside_others(roster: Roster, *, shared: bool) -> list[str]:
     return [f"! {host}: {said}; its figures are valid only while they run" for host, said in busy.items()]
 
 
-def _conduct(conductor: Conductor, options: Options, progress: Progress) -> None:
+def _conduct(conductor: Conductor, options: AcrossOptions, progress: Progress) -> None:
     roster = conductor.roster
     units = roster.units()
     scheme = stages.Scheme(

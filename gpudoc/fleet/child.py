@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from gpudoc.bench.collective import WARM_UP, Operation, bus_gb_per_s, time_collective, whole_size
 from gpudoc.bench.cpu_clock import measure_clock_ghz
 from gpudoc.bench.documents import reading_to_json
-from gpudoc.bench.sampling import MIN_SAMPLES, Bench, Plan, Surroundings
+from gpudoc.bench.sampling import MIN_SAMPLES, Bench, OtherLoad, SamplingPlan
 from gpudoc.bench.worker import describe_torch, plan_from_json, share_of_time, tell
 from gpudoc.process.lifetime import die_with_parent
 
@@ -43,7 +43,7 @@ class Post:
 
     bench: Bench
     device: torch.device
-    plan: Plan
+    plan: SamplingPlan
 
 
 def main() -> None:
@@ -71,7 +71,7 @@ def main() -> None:
     os._exit(0)
 
 
-def _take_post(plan: Plan) -> Post:
+def _take_post(plan: SamplingPlan) -> Post:
     import torch
 
     from gpudoc.bench.gpu import CudaGpu
@@ -94,7 +94,7 @@ def run_cases(post: Post, order: Order) -> None:
     bench = post.bench
     bench.plan = replace(post.plan, data=order.get("data", ""))
     # what others did while this process waited for its order is no case's
-    bench.beside = Surroundings()
+    bench.beside = OtherLoad()
     # a GPU's list ends with the CPU's cases, of which one has a name that was before
     first = {case.name: case for case in reversed(cases_for(post.plan.device))}
     wanted = [first[name] for name in names if name in first]
@@ -171,7 +171,7 @@ def _make_step(device: torch.device) -> tuple[Any, Any]:
     from torch.utils.data import default_collate
 
     from gpudoc.train.ranks.protocol import Alone
-    from gpudoc.train.start.parts import Form, build_parts
+    from gpudoc.train.start.parts import StepForm, build_parts
     from gpudoc.train.step.precision import Precision
     from gpudoc.train.step.step import Micro, Stepper
     from gpudoc.workload.batch import to_device
@@ -180,7 +180,7 @@ def _make_step(device: torch.device) -> tuple[Any, Any]:
 
     workload = Workload(load_config("quickstart"))
     half = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
-    form = Form(precision=Precision("bf16" if half else "fp32", "the same on every GPU of a kind"))
+    form = StepForm(precision=Precision("bf16" if half else "fp32", "the same on every GPU of a kind"))
     parts = build_parts(workload, workload.build_model(), form, device, Alone())
     collate = workload.collate or default_collate
     batch = to_device(collate([workload.dataset[index] for index in range(_STEP_BATCH)]), device)

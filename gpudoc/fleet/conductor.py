@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from gpudoc.fleet.hand import START_S
-from gpudoc.fleet.ledger import Ledger, Setting, merge
+from gpudoc.fleet.ledger import Circumstances, Ledger, merge
 from gpudoc.fleet.meeting import SILENCE_S, Meeting, Message
-from gpudoc.fleet.record import Missing, Spot
+from gpudoc.fleet.record import MissingPart, Spot
 from gpudoc.fleet.roster import Node, Roster, Unit
 from gpudoc.progress import Progress
 
@@ -99,14 +99,14 @@ class Conductor:
                     if lives
                     else f"rank {rank} has not been heard for {SILENCE_S:.0f} s"
                 )
-                self._lose(rank, Missing("hung" if lives else "died", because, during))
+                self._lose(rank, MissingPart("hung" if lives else "died", because, during))
             elif isinstance(reply, str):
-                self._lose(rank, Missing("unreadable", f"rank {rank} sent {reply}", during))
+                self._lose(rank, MissingPart("unreadable", f"rank {rank} sent {reply}", during))
             else:
                 answers[rank] = reply
         return answers
 
-    def _lose(self, rank: int, missing: Missing) -> None:
+    def _lose(self, rank: int, missing: MissingPart) -> None:
         node = self.roster.node_of(rank)
         self._progress.say(f"{node.host}: {missing.because}, while {missing.during}; the others go on without it")
         self.roster.lose(rank, missing)
@@ -136,11 +136,16 @@ class Conductor:
     def _drop(self, unit: Unit, because: str, during: str) -> None:
         node = self.roster.nodes[unit.spot.node]
         unit.gone = because
-        node.missing = node.missing or Missing("hung", because, during)
+        node.missing = node.missing or MissingPart("hung", because, during)
         self._progress.say(f"{node.host}: {because}, while {during}; the others go on without it")
 
     def measure(
-        self, orders: Sequence[tuple[Unit, Order]], names: Sequence[str], setting: Setting, seconds: float, during: str
+        self,
+        orders: Sequence[tuple[Unit, Order]],
+        names: Sequence[str],
+        setting: Circumstances,
+        seconds: float,
+        during: str,
     ) -> None:
         """The units' figures into the ledger; one that gave none is noted as failed under each of `names`."""
         found = self.ask(orders, seconds, during)
@@ -156,7 +161,7 @@ class Conductor:
                 if name not in had:
                     self.ledger.fail(at, name, str(answer["failed"]), setting)
 
-    def exchange(self, groups: Sequence[Group], what: Exchange, setting: Setting, during: str) -> None:
+    def exchange(self, groups: Sequence[Group], what: Exchange, setting: Circumstances, during: str) -> None:
         """All groups at once. Where one failed because somebody in it was lost, the rest of it tries once more."""
         setting = replace(setting, attempt=self.attempt)
         again: list[Group] = []
@@ -192,7 +197,7 @@ class Conductor:
         return [(group, [found[u.spot] for u in group.members if u.spot in found]) for group in groups]
 
     def _keep_group(
-        self, group: Group, answers: Sequence[Answer], failed: str, what: Exchange, setting: Setting
+        self, group: Group, answers: Sequence[Answer], failed: str, what: Exchange, setting: Circumstances
     ) -> None:
         # every rank was in every exchange: the first one's figures are the group's
         for event in () if failed else answers[0].get("events", ()):
@@ -211,7 +216,7 @@ class Conductor:
         )
         if problem:
             found = self.roster.nodes[node]
-            found.missing = found.missing or Missing("unreadable", problem, "describing itself")
+            found.missing = found.missing or MissingPart("unreadable", problem, "describing itself")
 
     def answers_again(self, node: Node) -> bool:
         """Whether all that fell silent on a node, or never spoke, are heard now; another version stays another."""

@@ -26,7 +26,7 @@ from gpudoc.fleet.record import (
     FleetRecord,
     Load,
     Measure,
-    Missing,
+    MissingPart,
     Parameter,
     Reason,
     Scope,
@@ -234,10 +234,10 @@ def _load_node(plain: Mapping[str, object]) -> FleetNode:
     )
 
 
-def _load_missing(plain: Mapping[str, object]) -> Missing:
+def _load_missing(plain: Mapping[str, object]) -> MissingPart:
     reason = cast(Reason, _one_of(plain["reason"], Reason, "missing.reason"))
     attempts = int(_number(plain.get("attempts", 1), "missing.attempts"))
-    return Missing(reason, str(plain.get("because", "")), str(plain.get("during", "")), attempts)
+    return MissingPart(reason, str(plain.get("because", "")), str(plain.get("during", "")), attempts)
 
 
 def _load_measure(plain: Mapping[str, object], spots: Mapping[tuple[int, int], Spot], place: str) -> Measure:

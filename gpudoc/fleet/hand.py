@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import IO
 
-from gpudoc.bench.sampling import Plan
+from gpudoc.bench.sampling import SamplingPlan
 from gpudoc.bench.worker import plan_to_json
 from gpudoc.process.arguments import own_module
 from gpudoc.process.ending import end_family, how_it_ended
@@ -26,7 +26,7 @@ _PATIENCE_S = 5.0
 
 
 @dataclass(slots=True)
-class Answer:
+class OrderAnswer:
     """What a process said to one order, and why that is not all, if so; `hung` when it was ended at the deadline."""
 
     events: list[Mapping[str, object]] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Hand:
     process with the thread that started it.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: SamplingPlan) -> None:
         self.plan = plan
         self.traits: Mapping[str, object] = {}
         self._process: subprocess.Popen[str] | None = None
@@ -68,9 +68,9 @@ class Hand:
         self._is_ready = False
         self._send(plan_to_json(replace(self.plan, parent_pid=os.getpid())))
 
-    def ask(self, order: Mapping[str, object], seconds: float) -> Answer:
+    def ask(self, order: Mapping[str, object], seconds: float) -> OrderAnswer:
         """The answer to an order within `seconds` of it; a process that says nothing by then is ended."""
-        answer = Answer()
+        answer = OrderAnswer()
         if not self._is_ready:
             if not self._listen(answer, START_S, "ready"):
                 return answer
@@ -100,7 +100,7 @@ class Hand:
             self._process.stdin.write(line + "\n")
             self._process.stdin.flush()
 
-    def _listen(self, answer: Answer, seconds: float, last: str) -> bool:
+    def _listen(self, answer: OrderAnswer, seconds: float, last: str) -> bool:
         until = time.monotonic() + seconds
         while True:
             try:

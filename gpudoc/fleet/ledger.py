@@ -41,7 +41,7 @@ _KEPT = ("sm_clock_mhz", "memory_clock_mhz", "power_w", "cpu_clock_ghz", "stolen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class Circumstances:
     """Under which circumstances a figure was taken."""
 
     scope: Scope = "gpu"
@@ -70,7 +70,7 @@ class Ledger:
     found_again: dict[int, tuple[str, ...]] = field(default_factory=dict)
     interrupted: bool = False
 
-    def take(self, at: Sequence[Spot], event: Event, setting: Setting) -> None:
+    def take(self, at: Sequence[Spot], event: Event, setting: Circumstances) -> None:
         """Keep one event of a child: a reading, or a digest."""
         match event["event"]:
             case "sampled" | "swept":
@@ -92,12 +92,12 @@ class Ledger:
                     Digest(product=str(event["product"]), at=at[0], seen=seen, hot=hot, attempt=setting.attempt)
                 )
 
-    def fail(self, at: Sequence[Spot], name: str, because: str, setting: Setting) -> None:
+    def fail(self, at: Sequence[Spot], name: str, because: str, setting: Circumstances) -> None:
         """Note that a figure could not be had at a place."""
         unit = "samples/s" if name == "train_step" else "GB/s"
         self._add({"name": name, "unit": unit}, FleetReading(at=tuple(at), samples=(), failed=because), setting)
 
-    def _add(self, event: Event, reading: FleetReading, setting: Setting) -> None:
+    def _add(self, event: Event, reading: FleetReading, setting: Circumstances) -> None:
         measure = Measure(
             name=str(event["name"]),
             scope=setting.scope,

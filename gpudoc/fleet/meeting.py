@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from gpudoc.errors import ExitCode, GpudocError
-from gpudoc.fleet.place import LOOPBACK, Place
+from gpudoc.fleet.place import LOOPBACK, EnginePlace
 from gpudoc.process.seal import Seal, SealError
 
 # srun starts a thousand tasks within this, and a file system that is slow at first imports torch within it
@@ -60,7 +60,7 @@ class Meeting:
     a `seal` what is not signed by one of this run.
     """
 
-    def __init__(self, store: Store, place: Place, seal: Seal | None = None) -> None:
+    def __init__(self, store: Store, place: EnginePlace, seal: Seal | None = None) -> None:
         self.store = store
         self.place = place
         self._seal = seal
@@ -178,7 +178,7 @@ class _reaching:  # noqa: N801
             ) from problem
 
 
-def open_store(place: Place) -> tuple[Store, int]:
+def open_store(place: EnginePlace) -> tuple[Store, int]:
     """The store of this run, and the port that it has; GpudocError where nobody answers within JOIN_S."""
     # a store whose other end is gone says so in forty lines; what is said here is enough
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
@@ -216,7 +216,7 @@ def open_store(place: Place) -> tuple[Store, int]:
         ) from problem
 
 
-def _listen_on_loopback(place: Place) -> socket.socket | None:
+def _listen_on_loopback(place: EnginePlace) -> socket.socket | None:
     """Where all processes are on this machine, what rank 0 listens on; torch's store would listen to every network."""
     if place.address != LOOPBACK or place.rank or place.agent_store:
         return None
@@ -235,5 +235,5 @@ class _PortTakenError(Exception):
     """Another process listens there."""
 
 
-def _port_is_taken(place: Place) -> GpudocError:
+def _port_is_taken(place: EnginePlace) -> GpudocError:
     return GpudocError(f"{place.address}:{place.port}: the port is in use", hint="MASTER_PORT=PORT names another")

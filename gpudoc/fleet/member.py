@@ -12,13 +12,13 @@ from typing import Any
 import gpudoc
 from gpudoc.bench.documents import reading_from_json
 from gpudoc.bench.environment import make_plan
-from gpudoc.bench.model import BENCH_VERSION, Reading
-from gpudoc.bench.target import Target, find_target
+from gpudoc.bench.model import BENCH_VERSION, RawReading
+from gpudoc.bench.target import BenchTarget, find_target
 from gpudoc.bench.telemetry import Telemetry, annotate, open_telemetry
 from gpudoc.doctor.sharing import require_alone
 from gpudoc.facts.identify import gpu_at
 from gpudoc.facts.model import Absent
-from gpudoc.fleet.hand import Answer, Hand
+from gpudoc.fleet.hand import Hand, OrderAnswer
 from gpudoc.fleet.meeting import LeaderLostError, Meeting, Message
 from gpudoc.fleet.node import describe_node
 from gpudoc.fleet.record import FLEET_VERSION
@@ -28,7 +28,7 @@ PROTOCOL = 1
 _LOOK_S = 0.2
 
 
-def hello(target: Target, host: str) -> Message:
+def hello(target: BenchTarget, host: str) -> Message:
     """What a process has: its version, its host, the GPUs that it sees and who else computes there, or the CPU."""
     devices = devices_of(target)
     ordinals = [int(device.partition(":")[2]) for device in devices if device != "cpu"]
@@ -44,7 +44,7 @@ def hello(target: Target, host: str) -> Message:
     }
 
 
-def devices_of(target: Target) -> tuple[str, ...]:
+def devices_of(target: BenchTarget) -> tuple[str, ...]:
     """Every GPU that this process sees, as torch counts them; the CPU where that is what is measured."""
     if target.choice.device == "cpu":
         return ("cpu",)
@@ -57,7 +57,7 @@ def devices_of(target: Target) -> tuple[str, ...]:
     return tuple(f"cuda:{index}" for index in range(count))
 
 
-def address_of(device: str, target: Target) -> str:
+def address_of(device: str, target: BenchTarget) -> str:
     """The PCI address of a device, '' for the CPU and where it is not known."""
     kind, _, index = device.partition(":")
     gpu = gpu_at(int(index), target.machine) if kind == "cuda" else None
@@ -67,7 +67,7 @@ def address_of(device: str, target: Target) -> str:
 class Member:
     """What one process does between its hello and the end."""
 
-    def __init__(self, meeting: Meeting, target: Target, data: Path | None) -> None:
+    def __init__(self, meeting: Meeting, target: BenchTarget, data: Path | None) -> None:
         self._meeting = meeting
         self._target = target
         self._data = data
@@ -157,7 +157,7 @@ class Member:
 
 
 def _with_counters(
-    answer: Answer, telemetry: Telemetry | Absent, device: str, began: float
+    answer: OrderAnswer, telemetry: Telemetry | Absent, device: str, began: float
 ) -> Sequence[Mapping[str, object]]:
     """The events that rank 0 needs; what was read of the GPU meanwhile is in each reading's context."""
     looks = []
@@ -174,7 +174,7 @@ def _with_counters(
                 events.append({"event": "sampled", **_plain(reading)})
             case "sampled" | "swept":
                 assert isinstance(event, dict)
-                whole = Reading(
+                whole = RawReading(
                     name="", device=device, parameters={}, unit="", samples=(), began_s=began, ended_s=time.monotonic()
                 )
                 events.append({**event, "context": dict(annotate([whole], looks)[0].context)})
@@ -185,6 +185,6 @@ def _with_counters(
     return events
 
 
-def _plain(reading: Reading) -> dict[str, object]:
+def _plain(reading: RawReading) -> dict[str, object]:
     known = asdict(reading)
     return {name: known[name] for name in ("name", "parameters", "unit", "better", "samples", "context", "corrupted")}

@@ -7,7 +7,7 @@ import platform
 from collections.abc import Mapping, Sequence
 
 import gpudoc
-from gpudoc.bench.target import Target
+from gpudoc.bench.target import BenchTarget
 from gpudoc.doctor.examine import examine_machine
 from gpudoc.facts.container import ROOT
 from gpudoc.facts.files import read_text
@@ -18,7 +18,7 @@ from gpudoc.fleet.documents import record_to_json
 from gpudoc.fleet.record import FleetGpu, FleetNode, FleetRecord, node_id
 
 
-def describe_node(target: Target, devices: Sequence[str], *, leads: bool) -> dict[str, object]:
+def describe_node(target: BenchTarget, devices: Sequence[str], *, leads: bool) -> dict[str, object]:
     """A fleet document with this node alone, its GPUs in the order of `devices`; names of hosts and people are taken
     out here already. A rank that does not lead its node describes only its own GPUs.
     """

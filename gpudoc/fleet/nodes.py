@@ -9,7 +9,7 @@ from gpudoc.doctor.model import Finding, Observation, Remedy
 from gpudoc.facts.model import Absent
 from gpudoc.fleet.expected import Expected
 from gpudoc.fleet.odd import Level
-from gpudoc.fleet.record import FleetRecord, Missing, Reason, Spot
+from gpudoc.fleet.record import FleetRecord, MissingPart, Reason, Spot
 from gpudoc.fleet.software import Difference, clocks_apart
 from gpudoc.fleet.wording import spots_name, steps
 
@@ -46,7 +46,7 @@ class Named:
 
 def silent_findings(record: FleetRecord) -> Iterator[Named]:
     """Nodes that did not answer, by reason; drained only when a second start failed too."""
-    groups: dict[tuple[Reason, bool], list[tuple[int, Missing]]] = {}
+    groups: dict[tuple[Reason, bool], list[tuple[int, MissingPart]]] = {}
     for number, node in enumerate(record.nodes):
         if node.missing is not None:
             groups.setdefault((node.missing.reason, node.missing.attempts > 1), []).append((number, node.missing))

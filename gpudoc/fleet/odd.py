@@ -260,7 +260,7 @@ def is_split(odd: Sequence[Odd]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class SplitMeasure:
     """A measure in which a quarter of the places and more is far below the median: no odd one, but two kinds."""
 
     scored: Scored
@@ -268,7 +268,7 @@ class Split:
     below: At
 
 
-def find_splits(found: Sequence[Family]) -> Iterator[Split]:
+def find_splits(found: Sequence[Family]) -> Iterator[SplitMeasure]:
     """Measures whose lower quartile is twice as far below the median as is worth something."""
     for family in found:
         for scored in family.scored:
@@ -276,7 +276,7 @@ def find_splits(found: Sequence[Family]) -> Iterator[Split]:
             quarter = _loss([ordered[len(ordered) // 4]])
             if len(ordered) > FEWEST_PEERS and family.kind in WORTH and quarter >= 2 * worth(family.kind):
                 below = [at for at, r in scored.relative.items() if _loss([r]) >= quarter / 2]
-                yield Split(scored, quarter, tuple(sorted(spot for at in below for spot in at)))
+                yield SplitMeasure(scored, quarter, tuple(sorted(spot for at in below for spot in at)))
 
 
 def _loss(relative: Sequence[float]) -> float:

@@ -35,7 +35,7 @@ _NO_MEETING = "MASTER_ADDR and MASTER_PORT do not say where the processes meet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class EnginePlace:
     """One process of the engine: its rank among `world`, and where rank 0's store is.
 
     `nodes` are the hosts that the engine named, empty where it names none; `agent_store` means that torchrun keeps the
@@ -54,7 +54,7 @@ class Place:
     attempt: str = "0"
 
 
-def find_place(environment: Mapping[str, str] | None = None) -> Place:
+def find_place(environment: Mapping[str, str] | None = None) -> EnginePlace:
     """This process's place; alone when no engine started it. GpudocError for numbers that cannot be."""
     variables = os.environ if environment is None else environment
     # in a pod the host is called like the pod; the manifest in docs/fleet.md says which node it is
@@ -65,9 +65,9 @@ def find_place(environment: Mapping[str, str] | None = None) -> Place:
         if rank in variables and world in variables and (engine == "torchrun" or local in variables):
             break
     else:
-        return Place(engine="none", host=host)
+        return EnginePlace(engine="none", host=host)
     try:
-        place = Place(
+        place = EnginePlace(
             engine=engine,
             rank=int(variables[rank]),
             world=int(variables[world]),
@@ -83,11 +83,11 @@ def find_place(environment: Mapping[str, str] | None = None) -> Place:
     if not 0 <= place.rank < place.world:
         raise GpudocError(f"{rank} {place.rank} of {world} {place.world} cannot be", hint="start it with the engine")
     if place.world == 1:
-        return Place(engine=engine, host=host, nodes=place.nodes)
+        return EnginePlace(engine=engine, host=host, nodes=place.nodes)
     return _with_meeting(place, num_here, variables)
 
 
-def _with_meeting(place: Place, num_here: int, variables: Mapping[str, str]) -> Place:
+def _with_meeting(place: EnginePlace, num_here: int, variables: Mapping[str, str]) -> EnginePlace:
     address, port = variables.get("MASTER_ADDR"), variables.get("MASTER_PORT", "")
     if address and port.isdecimal():
         return replace(place, address=address, port=int(port))

@@ -85,7 +85,7 @@ class FleetGpu:
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class MissingPart:
     """Why a node, or a part of what it was to measure, is not in the record: `during` names what was under way.
 
     `attempts` counts how often it was asked, each time from the start.
@@ -119,7 +119,7 @@ class FleetNode:
     findings: tuple[Finding, ...] = ()
     findings_again: Fact[tuple[str, ...]] = NOT_READ
     unchecked: tuple[Skipped, ...] = ()
-    missing: Missing | None = None
+    missing: MissingPart | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

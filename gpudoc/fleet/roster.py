@@ -8,7 +8,7 @@ from typing import cast
 
 from gpudoc.fleet.meeting import Message
 from gpudoc.fleet.place import is_host
-from gpudoc.fleet.record import Missing, Spot
+from gpudoc.fleet.record import MissingPart, Spot
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class Node:
     # ranks that took part, and then fell silent
     lost: list[int] = field(default_factory=list)
     sharers: list[str] = field(default_factory=list)
-    missing: Missing | None = None
+    missing: MissingPart | None = None
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class Roster:
         """The node of a rank that takes part."""
         return next(node for node in self.nodes if rank in node.ranks)
 
-    def lose(self, rank: int, missing: Missing) -> None:
+    def lose(self, rank: int, missing: MissingPart) -> None:
         """A rank that takes part no more, with its units; the first reason of a node is kept."""
         node = self.node_of(rank)
         node.ranks.remove(rank)
@@ -92,7 +92,7 @@ def make_roster(hellos: Mapping[int, Message | str], world: int, own_version: st
         # it has nothing to measure, and doctor may know why
         devices[rank] = {} if problem else cast("Mapping[str, str]", told["devices"])
         if problem:
-            node.missing = node.missing or Missing("died", problem, "looking for its GPUs")
+            node.missing = node.missing or MissingPart("died", problem, "looking for its GPUs")
     for number, node in enumerate(nodes.values()):
         node.units = _share_out(number, node.ranks, devices)
     silent = [rank for rank in range(world) if not isinstance(hellos.get(rank), Mapping)]
@@ -115,11 +115,11 @@ def _short(host: str) -> str:
     return host.split(".")[0]
 
 
-def _objection(told: Message, own_version: str) -> Missing | None:
+def _objection(told: Message, own_version: str) -> MissingPart | None:
     if told.get("version") != own_version:
-        return Missing("another version", f"gpudoc {told.get('version')} there, {own_version} on rank 0", "joining")
+        return MissingPart("another version", f"gpudoc {told.get('version')} there, {own_version} on rank 0", "joining")
     if not isinstance(told.get("devices"), Mapping):
-        return Missing("unreadable", "its greeting does not say what devices it has", "joining")
+        return MissingPart("unreadable", "its greeting does not say what devices it has", "joining")
     return None
 
 
@@ -146,11 +146,11 @@ def _unheard(
     short = {_short(host) for host in nodes}
     unseen = [host for host in hosts if _short(host) not in short]
     garbled = [(rank, str(hellos[rank])) for rank in silent if rank in hellos]
-    found = [Node(host=f"rank {rank}", missing=Missing("unreadable", said, "joining")) for rank, said in garbled]
+    found = [Node(host=f"rank {rank}", missing=MissingPart("unreadable", said, "joining")) for rank, said in garbled]
     mute = [rank for rank in silent if rank not in hellos]
     if not mute:
         return found
     because = "nobody there was heard: gpudoc or torch is missing, or the node is down"
     if unseen:
-        return found + [Node(host=host, missing=Missing("no gpudoc", because, "joining")) for host in unseen]
-    return found + [Node(host=f"rank {rank}", missing=Missing("no gpudoc", because, "joining")) for rank in mute]
+        return found + [Node(host=host, missing=MissingPart("no gpudoc", because, "joining")) for host in unseen]
+    return found + [Node(host=f"rank {rank}", missing=MissingPart("no gpudoc", because, "joining")) for rank in mute]

@@ -9,7 +9,7 @@ from gpudoc.bench.collective import OPERATIONS
 from gpudoc.errors import GpudocError
 from gpudoc.fleet.child import SIZES
 from gpudoc.fleet.conductor import Conductor, Exchange, Group
-from gpudoc.fleet.ledger import Setting
+from gpudoc.fleet.ledger import Circumstances
 from gpudoc.fleet.record import Parameter, Spot
 from gpudoc.fleet.roster import Unit
 from gpudoc.units import MIB
@@ -137,7 +137,7 @@ def measure_hosts(conductor: Conductor, scheme: Scheme) -> None:
         for number, node in enumerate(conductor.roster.nodes)
         if node.ranks and conductor.takes(number)
     ]
-    conductor.measure(orders, ("loader_batch",), Setting(scope="node"), seconds, "measuring the loader")
+    conductor.measure(orders, ("loader_batch",), Circumstances(scope="node"), seconds, "measuring the loader")
 
 
 def measure_alone(conductor: Conductor, scheme: Scheme) -> None:
@@ -146,15 +146,17 @@ def measure_alone(conductor: Conductor, scheme: Scheme) -> None:
     for unit in conductor.units():
         turns.setdefault(unit.spot.gpu, []).append(unit)
     for turn in sorted(turns):
-        run_cases(conductor, scheme, turns[turn], Setting(load="alone"), scheme.times.alone)
+        run_cases(conductor, scheme, turns[turn], Circumstances(load="alone"), scheme.times.alone)
 
 
 def measure_together(conductor: Conductor, scheme: Scheme) -> None:
     """All devices at once, as a job uses them."""
-    run_cases(conductor, scheme, conductor.units(), Setting(load="together"), scheme.times.together)
+    run_cases(conductor, scheme, conductor.units(), Circumstances(load="together"), scheme.times.together)
 
 
-def run_cases(conductor: Conductor, scheme: Scheme, units: Iterable[Unit], setting: Setting, seconds: float) -> None:
+def run_cases(
+    conductor: Conductor, scheme: Scheme, units: Iterable[Unit], setting: Circumstances, seconds: float
+) -> None:
     """Bench's cases on these units at once."""
     order = {"do": "cases", "cases": list(scheme.cases), "seconds": seconds}
     what = "measuring one device of each node" if setting.load == "alone" else "measuring all devices at once"
@@ -166,7 +168,7 @@ def measure_steps(conductor: Conductor, scheme: Scheme) -> None:
     """The quickstart's step on every device at once."""
     order = {"do": "steps", "seconds": scheme.times.steps}
     wanted = [(unit, order) for unit in conductor.units()]
-    setting = Setting(load="together")
+    setting = Circumstances(load="together")
     conductor.measure(wanted, ("train_step",), setting, scheme.times.steps, "training the quickstart")
 
 
@@ -174,7 +176,7 @@ def measure_digests(conductor: Conductor, scheme: Scheme) -> None:
     """Deterministic products on every device at once, straight after other load."""
     order = {"do": "digests", "size": scheme.digest_size, "seconds": scheme.times.digests}
     wanted = [(unit, order) for unit in conductor.units()]
-    setting = Setting(load="together")
+    setting = Circumstances(load="together")
     conductor.measure(wanted, (), setting, scheme.times.digests, "comparing products bit by bit")
 
 
@@ -185,13 +187,13 @@ def measure_collectives(conductor: Conductor, scheme: Scheme) -> None:
     nodes, rails = by(units, lambda unit: unit.spot.node), by(units, lambda unit: unit.spot.gpu)
     inside = [Group(tuple(group), (Spot(number),)) for number, group in nodes.items() if len(group) > 1]
     if inside:
-        conductor.exchange(inside, sweep, Setting(scope="node", load="together"), "collectives within nodes")
+        conductor.exchange(inside, sweep, Circumstances(scope="node", load="together"), "collectives within nodes")
     across = [Group(tuple(group), spots(group)) for group in rails.values() if len(group) > 1]
     if len(across) > 1:
-        conductor.exchange(across, sweep, Setting(scope="rail", load="together"), "collectives over rails")
+        conductor.exchange(across, sweep, Circumstances(scope="rail", load="together"), "collectives over rails")
     if len(nodes) > 1 and conductor.attempt == 1:
         everybody = Group(tuple(units), tuple(Spot(number) for number in nodes))
-        setting = Setting(scope="group", load="together", parameters={"part": "all"})
+        setting = Circumstances(scope="group", load="together", parameters={"part": "all"})
         conductor.exchange([everybody], sweep, setting, "collectives over all nodes")
 
 
@@ -205,11 +207,11 @@ def measure_pairs(conductor: Conductor, scheme: Scheme) -> None:
     halves = [[unit for row in half for unit in row] for half in (rows[:middle], rows[middle:])]
     if middle > 1:
         parts: dict[str, Parameter] = {"part": "half"}
-        setting = Setting(scope="group", load="together", parameters=parts)
+        setting = Circumstances(scope="group", load="together", parameters=parts)
         places = [tuple(dict.fromkeys(Spot(u.spot.node) if len(nodes) > 1 else u.spot for u in h)) for h in halves]
         groups = [Group(tuple(half), at) for half, at in zip(halves, places, strict=True)]
         conductor.exchange(groups, what, setting, "all-reduce over halves")
-    setting = Setting(scope="pair", load="together")
+    setting = Circumstances(scope="pair", load="together")
     for couples in rounds(len(rows)):
         pairs = [(one, other) for a, b in couples for one, other in zip(rows[a], rows[b], strict=False)]
         groups = [Group(pair, spots(pair)) for pair in pairs if not any(unit.gone for unit in pair)]
@@ -237,7 +239,7 @@ def compare_clocks(conductor: Conductor, _: Scheme) -> None:
     units = tuple(group[0] for group in first.values())
     if len(units) > 1:
         what = Exchange(operations=("clock",), seconds=1.0)
-        conductor.exchange([Group(units, spots(units))], what, Setting(), "comparing clocks")
+        conductor.exchange([Group(units, spots(units))], what, Circumstances(), "comparing clocks")
 
 
 def by(units: Iterable[Unit], key: Callable[[Unit], int]) -> Mapping[int, list[Unit]]:

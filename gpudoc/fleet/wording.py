@@ -8,7 +8,7 @@ from gpudoc.doctor.model import Finding, Observation, Remedy, Setting, Severity
 from gpudoc.doctor.remedies import advise
 from gpudoc.facts.model import Absent
 from gpudoc.fleet.corruption import Corrupt
-from gpudoc.fleet.odd import Level, Odd, Split
+from gpudoc.fleet.odd import Level, Odd, SplitMeasure
 from gpudoc.fleet.record import FleetReading, FleetRecord, Measure, Spot
 from gpudoc.fleet.scores import Scored
 from gpudoc.stats import median
@@ -216,7 +216,7 @@ def failed_finding(at: Spot, measures: Sequence[Measure], because: str, *, drain
     )
 
 
-def split_finding(one: Split) -> Finding:
+def split_finding(one: SplitMeasure) -> Finding:
     """The finding of a measure that falls in two."""
     measure = one.scored.measure
     return Finding(

@@ -17,7 +17,7 @@ from gpudoc.units import GIB, MIB
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Card:
+class KnownCard:
     """One card: usable memory as torch reports it, bandwidth, dense TFLOP/s by type, and where that is written.
 
     `host_gb_per_s` and `link_gb_per_s` are the most that 16 lanes of PCIe, or the link inside a package, carry in one
@@ -38,17 +38,17 @@ class Card:
 
 
 @functools.cache
-def cards() -> tuple[Card, ...]:
+def cards() -> tuple[KnownCard, ...]:
     """Every card of the table, newest families first."""
     return tuple(_card(row) for row in read_table("cards.yaml", "cards"))
 
 
-def find_card(text: str) -> Card | None:
+def find_card(text: str) -> KnownCard | None:
     """The card that `text` names ('RTX 3090', 'NVIDIA GeForce RTX 3090', 'rtx3090'), or None."""
     return _by_name().get(_plain(text))
 
 
-def require_card(text: str) -> Card:
+def require_card(text: str) -> KnownCard:
     """The card that `text` names; GpudocError with the nearest names otherwise."""
     card = find_card(text)
     if card is None:
@@ -79,13 +79,13 @@ def cublas_workspace_bytes(capability: tuple[int, int] | None) -> int:
     return int(str(fitting[-1]["bytes"]))
 
 
-def _card(row: Mapping[str, object]) -> Card:
+def _card(row: Mapping[str, object]) -> KnownCard:
     capability = _version(row["capability"])
     rows = [known for known in read_table("cards.yaml", "pcie") if _version(known["from_capability"]) <= capability]
     host = float(str(row.get("host_gb_per_s") or pcie_gb_per_s(int(str(rows[-1]["generation"])), 16) or 0.0))
     found = [find_nvlinks(str(name)) for name in (row["name"], *cast(list[str], row.get("aliases", [])))]
     links = max((known.links for known in found if known is not None), default=0)
-    return Card(
+    return KnownCard(
         name=str(row["name"]),
         memory_bytes=int(float(str(row["memory_gib"])) * GIB),
         bandwidth_gb_per_s=float(str(row["bandwidth_gb_per_s"])),
@@ -100,9 +100,9 @@ def _card(row: Mapping[str, object]) -> Card:
 
 
 @functools.cache
-def _by_name() -> dict[str, Card]:
+def _by_name() -> dict[str, KnownCard]:
     rows = read_table("cards.yaml", "cards")
-    names: dict[str, Card] = {}
+    names: dict[str, KnownCard] = {}
     for row, card in zip(rows, cards(), strict=True):
         for name in (card.name, *cast(list[str], row.get("aliases", []))):
             names[_plain(name)] = card

@@ -52,7 +52,7 @@ class Likelihood:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class LearnedTable:
     """The learned table: what it was learned from, its answers with their bias, and a line for each feature.
 
     `certainty` and `shown` are what `sure_of` and `shown_as` take. A line is the feature's rarity and place:weight for
@@ -165,17 +165,17 @@ def rarity(name: str) -> float:
 
 
 @functools.cache
-def table() -> Table:
+def table() -> LearnedTable:
     """The project's own table, read at the first question."""
     return load(FOLDER / TABLE)
 
 
-def load(path: Path) -> Table:
+def load(path: Path) -> LearnedTable:
     """A table as tools/learn_wording.py wrote it; its lines are parsed only as far as a text asks for them."""
     return parse(read_own_file(path))
 
 
-def parse(text: str) -> Table:
+def parse(text: str) -> LearnedTable:
     """A table from what its file holds."""
     head, _, body = text.partition("\n\n")
     manifest = dict(line.split("\t", 1) for line in head.split("\n"))
@@ -184,4 +184,4 @@ def parse(text: str) -> Table:
     slope, shift = (int(number) / SCALE for number in manifest.pop("certainty").split())
     own, other, words = (int(number) / SCALE for number in manifest.pop("shown").split())
     rows = dict(row.split("\t", 1) for row in body.split("\n") if row)
-    return Table(manifest, causes, bias, (slope, shift), (own, other, words), rows)
+    return LearnedTable(manifest, causes, bias, (slope, shift), (own, other, words), rows)

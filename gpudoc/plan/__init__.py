@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gpudoc.plan.settings import Settings as Settings
+from gpudoc.plan.settings import PlanSettings as PlanSettings
 from gpudoc.progress import SILENT, Progress
 
 if TYPE_CHECKING:
     from gpudoc.plan.planning import Plan
-    from gpudoc.plan.target import Rung, Target, TargetsResult
+    from gpudoc.plan.target import PlanTarget, Rung, TargetsResult
     from gpudoc.workload.build import Workload
 
 
@@ -36,7 +36,7 @@ def trace(
     return plan_recipe(Recipe(build=build, batch=batch, step=step, like=like), batch_sizes)
 
 
-def predict(workload: Workload, settings: Settings = Settings()) -> Plan:  # noqa: B008
+def predict(workload: Workload, settings: PlanSettings = PlanSettings()) -> Plan:  # noqa: B008
     """The plan of a workload's step for a search that is about to probe it.
 
     Its memory is tensor bytes of this process on the CPU, allocated bytes on CUDA. UntraceableError where real values
@@ -48,7 +48,7 @@ def predict(workload: Workload, settings: Settings = Settings()) -> Plan:  # noq
     return traced(workload_recipe(workload, settings))
 
 
-def ladder(workload: Workload, target: Target, precision: str, progress: Progress = SILENT) -> tuple[Rung, ...]:
+def ladder(workload: Workload, target: PlanTarget, precision: str, progress: Progress = SILENT) -> tuple[Rung, ...]:
     """What would let `workload` train on `target` in `precision`, each change on top of those before it."""
     from gpudoc.plan.advice import Variants
     from gpudoc.plan.advice import ladder as found

@@ -11,8 +11,8 @@ from gpudoc.plan.from_workload import workload_recipe
 from gpudoc.plan.need import Need
 from gpudoc.plan.planning import Plan, plan_recipe
 from gpudoc.plan.roofline import StepCost, slowdown
-from gpudoc.plan.settings import Settings
-from gpudoc.plan.target import Rung, Target
+from gpudoc.plan.settings import PlanSettings
+from gpudoc.plan.target import PlanTarget, Rung
 from gpudoc.policy import Policy, in_words
 from gpudoc.progress import Progress
 from gpudoc.workload.build import Workload
@@ -30,11 +30,11 @@ class Variants:
     def __init__(self, workload: Workload, progress: Progress) -> None:
         self.workload = workload
         self._progress = progress
-        self._plans: dict[Settings, Plan | None] = {}
+        self._plans: dict[PlanSettings, Plan | None] = {}
 
     def plan(self, *, precision: str) -> Plan:
         """The plan with nothing changed but the precision; GpudocError where it cannot be made."""
-        found = self.plan_or_none(Settings(like="cuda", precision=precision))
+        found = self.plan_or_none(PlanSettings(like="cuda", precision=precision))
         assert found is not None
         return found
 
@@ -47,7 +47,7 @@ class Variants:
         """What `policies_of` says of the workload."""
         return policies_of(self.workload)
 
-    def plan_or_none(self, settings: Settings) -> Plan | None:
+    def plan_or_none(self, settings: PlanSettings) -> Plan | None:
         """The plan under `settings`, or None where the model does not allow them."""
         if settings not in self._plans:
             self._progress.say(f"planning {_words(settings)}")
@@ -76,14 +76,14 @@ class _Ladder:
     """The ways of one workload on one target, each on top of those before it that saved something; a plan holds two
     micro batches, if there are two."""
 
-    def __init__(self, variants: Variants, target: Target, precision: str, reference: int) -> None:
+    def __init__(self, variants: Variants, target: PlanTarget, precision: str, reference: int) -> None:
         self._variants = variants
         self._target = target
         self._reference = reference
         self._micros = min(2, reference)
         whole = variants.plan(precision=precision)
         self._whole = StepCost(works=tuple(whole.work.at(reference)), num_samples=reference)
-        self._settings = Settings(like="cuda", precision=precision, accumulation=self._micros)
+        self._settings = PlanSettings(like="cuda", precision=precision, accumulation=self._micros)
         self.rungs: list[Rung] = []
 
     def climb(self) -> None:
@@ -139,7 +139,7 @@ class _Ladder:
         found = policies.cheapest(question)
         return True if found is None else found.policy
 
-    def _add(self, settings: Settings, change: str, how: str) -> bool:
+    def _add(self, settings: PlanSettings, change: str, how: str) -> bool:
         """Whether it fits under `settings`, which stay where that is so or where they save something."""
         plan = self._variants.plan_or_none(settings)
         if plan is None:
@@ -150,7 +150,7 @@ class _Ladder:
             self.rungs.append(rung)
         return rung.fits
 
-    def _spread(self, settings: Settings) -> Plan | None:
+    def _spread(self, settings: PlanSettings) -> Plan | None:
         """The same on one of several GPUs; None where that cannot be planned block by block."""
         plan = self._variants.plan_or_none(replace(settings, ranks=saved.TRACED_RANKS))
         if plan is None or plan.probed or not plan.memory.exact:
@@ -199,7 +199,7 @@ class _Ladder:
         )
 
 
-def ladder(variants: Variants, target: Target, precision: str, reference: int) -> tuple[Rung, ...]:
+def ladder(variants: Variants, target: PlanTarget, precision: str, reference: int) -> tuple[Rung, ...]:
     """What lets a global batch of `reference` train on `target`: each change on top of those before it, cheapest first,
     up to the first that fits."""
     found = _Ladder(variants, target, precision, reference)
@@ -207,7 +207,7 @@ def ladder(variants: Variants, target: Target, precision: str, reference: int) -
     return tuple(found.rungs)
 
 
-def _words(settings: Settings) -> str:
+def _words(settings: PlanSettings) -> str:
     words = [settings.precision]
     words += [in_words(settings.activation_checkpointing)] if settings.activation_checkpointing else []
     words += ["accumulation"] if settings.accumulation > 1 else []

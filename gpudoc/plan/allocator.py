@@ -202,7 +202,7 @@ _ORIGIN = {True: 0, False: 1 << 50}
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StoryPart:
     """A piece of a story: `events` (i allocates block i, ~i frees it), the sizes of its blocks, and their streams.
 
     `begins_anew`: what is cached is given back before it, as torch.cuda.empty_cache does.
@@ -218,11 +218,11 @@ def replay(
     sizes: Sequence[int], events: Sequence[int], limit_bytes: int | None = None, *, expandable: bool = False
 ) -> Replay:
     """Run `events` (i allocates block i, ~i frees it) through the allocator; stops where memory ends."""
-    return replay_parts([Part(sizes, events)], limit_bytes, expandable=expandable)
+    return replay_parts([StoryPart(sizes, events)], limit_bytes, expandable=expandable)
 
 
 def replay_parts(
-    parts: Iterable[Part], limit_bytes: int | None = None, *, expandable: bool = False, rising: bool = False
+    parts: Iterable[StoryPart], limit_bytes: int | None = None, *, expandable: bool = False, rising: bool = False
 ) -> Replay:
     """Run the parts through one allocator, where a later one may free blocks of an earlier; stops where memory ends."""
     allocator = CachingAllocator(limit_bytes, expandable=expandable, rising=rising)

@@ -11,8 +11,8 @@ from gpudoc.plan.advice import Variants, ladder
 from gpudoc.plan.need import Need
 from gpudoc.plan.planning import Plan
 from gpudoc.plan.roofline import least_step_s
-from gpudoc.plan.settings import Settings
-from gpudoc.plan.target import Target, TargetAnswer, TargetsResult, parse_target
+from gpudoc.plan.settings import PlanSettings
+from gpudoc.plan.target import PlanTarget, TargetAnswer, TargetsResult, parse_target
 from gpudoc.progress import SILENT, Progress
 from gpudoc.workload.build import Workload
 
@@ -35,7 +35,7 @@ def assess_targets(workload: Workload, names: Sequence[str], *, progress: Progre
     for number, target in enumerate(targets):
         progress.advance(number, len(targets), f"planning for {target.name}")
         precision = target.precision if wanted == "auto" else wanted
-        settings = Settings(like="cuda", precision=precision)
+        settings = PlanSettings(like="cuda", precision=precision)
         found = answer(variants, target, settings)
         rungs = ladder(variants, target, precision, reference) if found.largest_batch < reference else ()
         answers.append(replace(found, ladder=rungs))
@@ -50,7 +50,7 @@ def assess_targets(workload: Workload, names: Sequence[str], *, progress: Progre
     )
 
 
-def answer(variants: Variants, target: Target, settings: Settings) -> TargetAnswer:
+def answer(variants: Variants, target: PlanTarget, settings: PlanSettings) -> TargetAnswer:
     """What `target` can do under `settings`, without a ladder; GpudocError where the model does not allow them."""
     plan = variants.plan_or_none(settings)
     if plan is None:
@@ -82,7 +82,7 @@ def _doubt(plan: Plan) -> float:
     return _CONVOLUTION_DOUBT if convolves else _TRACED_DOUBT
 
 
-def _spare(target: Target) -> float:
+def _spare(target: PlanTarget) -> float:
     """The share of the allocator's memory that there is more of, where the context is the smallest known."""
     least, most = context_range(target.capability)
     return (most - least) / target.allocator_bytes

@@ -12,15 +12,15 @@ from torch import nn
 from torch.utils.data import default_collate
 
 from gpudoc.errors import GpudocError
-from gpudoc.plan.settings import Settings
+from gpudoc.plan.settings import PlanSettings
 from gpudoc.plan.tracing import Recipe
 from gpudoc.train.data.draws import Generators, Snapshot
 from gpudoc.train.loop.evaluate import loss_of
 from gpudoc.train.ranks.protocol import Alone, Ranks
-from gpudoc.train.start.parts import Form, build_parts, may_fuse
+from gpudoc.train.start.parts import StepForm, build_parts, may_fuse
 from gpudoc.train.step.precision import Name, Precision
 from gpudoc.train.step.schedule import Rates
-from gpudoc.train.step.sequence import Driver, StepSequence
+from gpudoc.train.step.sequence import StepDriver, StepSequence
 from gpudoc.train.step.step import Micro, Stepper
 from gpudoc.workload import recompute
 from gpudoc.workload.batch import map_tensors, num_bytes, tensors_in
@@ -39,7 +39,7 @@ class _State:
     evaluate: Callable[[object], object]
 
 
-def workload_recipe(workload: Workload, settings: Settings) -> Recipe:
+def workload_recipe(workload: Workload, settings: PlanSettings) -> Recipe:
     """The recipe of `workload` under `settings`: train's parts, stepped in train's order, on inputs without data.
 
     GpudocError where the data set gives no usable sample.
@@ -58,7 +58,7 @@ def workload_recipe(workload: Workload, settings: Settings) -> Recipe:
     )
 
 
-class _Inputs(Driver):
+class _Inputs(StepDriver):
     """The inputs of a step as micro batches, and as its random state one that was taken before the trace."""
 
     def __init__(self, accumulation: int, before: Snapshot) -> None:
@@ -78,12 +78,12 @@ class _Inputs(Driver):
         return self._before
 
 
-def _build(workload: Workload, settings: Settings, before: Snapshot) -> _State:
+def _build(workload: Workload, settings: PlanSettings, before: Snapshot) -> _State:
     """Everything that a step works on. Fake tensors lie on the CPU, also where they go the ways of CUDA's kernels."""
     model, device = workload.build_model(), torch.device("cpu")
     if settings.activation_checkpointing is True and not recompute.can_recompute(model):
         raise GpudocError("activation checkpointing: the model has no repeated block to recompute")
-    form = Form(
+    form = StepForm(
         precision=Precision(cast(Name, settings.precision), "as planned"),
         activation_checkpointing=settings.activation_checkpointing,
         channels_last=settings.channels_last,
@@ -114,7 +114,7 @@ def _build(workload: Workload, settings: Settings, before: Snapshot) -> _State:
     return _State(parts.model, parts.optimizer, parts.step, train, evaluate)
 
 
-def _ranks(settings: Settings) -> Ranks:
+def _ranks(settings: PlanSettings) -> Ranks:
     if settings.ranks == 1:
         return Alone()
     from gpudoc.plan.spread import Spread
@@ -122,7 +122,7 @@ def _ranks(settings: Settings) -> Ranks:
     return Spread(settings.ranks, settings.fsdp)
 
 
-def _batches(workload: Workload, settings: Settings) -> Callable[[int], object]:
+def _batches(workload: Workload, settings: PlanSettings) -> Callable[[int], object]:
     """A function from a batch size to empty inputs, shaped like the longest of the samples looked at."""
     sample = _longest(workload.dataset)
     collate: Callable[[list[Any]], object] = workload.collate or default_collate

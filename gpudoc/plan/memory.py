@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from gpudoc.plan.tape import Block, Formula, Kind, Note, Tape, Work
+from gpudoc.plan.tape import Assumption, Formula, Storage, StorageKind, Tape, Work
 
 Sizes = npt.NDArray[np.int64]
 
@@ -20,8 +20,8 @@ CUDA_ROUNDING = 512
 class Composition:
     """What the peak is made of, in bytes: by kind, and by module and kind, largest first."""
 
-    by_kind: dict[Kind, int]
-    by_module: tuple[tuple[str, Kind, int], ...]
+    by_kind: dict[StorageKind, int]
+    by_module: tuple[tuple[str, StorageKind, int], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,10 +35,10 @@ class MemoryModel:
     like: str
     batches: tuple[int, ...]
     points: tuple[Sizes, ...]
-    blocks: tuple[Block, ...]
+    blocks: tuple[Storage, ...]
     events: Sizes
     marks: dict[str, int]
-    notes: tuple[Note, ...]
+    notes: tuple[Assumption, ...]
     exact: bool = True
     formulas: tuple[tuple[int, Formula, Formula], ...] = ()
 
@@ -89,8 +89,8 @@ class MemoryModel:
         alive = np.zeros(len(self.blocks), dtype=bool)
         for event in self.events[: int(living.argmax()) + 1]:
             alive[event if event >= 0 else ~event] = event >= 0
-        by_kind = dict.fromkeys(Kind, 0)
-        by_module: dict[tuple[str, Kind], int] = {}
+        by_kind = dict.fromkeys(StorageKind, 0)
+        by_module: dict[tuple[str, StorageKind], int] = {}
         for index in np.flatnonzero(alive):
             block, size = self.blocks[index], int(sizes[index])
             by_kind[block.kind] += size
@@ -158,7 +158,7 @@ def join(tapes: Sequence[Tape], like: str) -> MemoryModel:
         formulas = _formulas(tapes)
     else:
         formulas = ()
-        whole = Block(0, "whole step", "", first.blocks[-1].phase)
+        whole = Storage(0, "whole step", "", first.blocks[-1].phase)
         points = tuple(np.array([tape.peak_bytes()], dtype=np.int64) for tape in tapes)
         blocks, events = (whole,), np.array([0, -1], dtype=np.int64)
     return MemoryModel(

@@ -6,12 +6,12 @@ from functools import cached_property
 from itertools import chain
 
 from gpudoc.knowledge.cards import context_bytes, cublas_workspace_bytes
-from gpudoc.plan.allocator import Part, Replay, replay_parts
+from gpudoc.plan.allocator import Replay, StoryPart, replay_parts
 from gpudoc.plan.cuda_rules import CUBLAS, CUBLAS_LT
 from gpudoc.plan.memory import MemoryModel, largest_near, largest_that
 from gpudoc.plan.planning import Plan
-from gpudoc.plan.tape import GATHER, REDUCE, Kind, Phase
-from gpudoc.plan.target import Target
+from gpudoc.plan.tape import GATHER, REDUCE, StepPhase, StorageKind
+from gpudoc.plan.target import PlanTarget
 
 _MOST = 1 << 20
 # CUBLASLT_WORKSPACE_SIZE's default (aten/src/ATen/cuda/CUDABlas.cpp)
@@ -40,7 +40,7 @@ class Need:
         self._known: dict[tuple[int, int | None, bool], Replay] = {}
 
     @classmethod
-    def on(cls, plan: Plan, target: Target) -> Need:
+    def on(cls, plan: Plan, target: PlanTarget) -> Need:
         """What `plan` needs on `target`."""
         return cls(plan, target.allocator_bytes, target.capability)
 
@@ -78,14 +78,14 @@ class Need:
         """The largest batch that fits into `share` of that, looked for around `guess`."""
         return largest_near(lambda batch: self.fits(batch, share, rising=rising), guess, _MOST)
 
-    def _parts(self, batch: int) -> list[Part]:
+    def _parts(self, batch: int) -> list[StoryPart]:
         sizes, streams = self._sizes(batch), self._streams
-        first = Part(sizes, self._first, streams)
+        first = StoryPart(sizes, self._first, streams)
         if self._again is None:
             return [first]
-        again, evaluation = Part(sizes, self._again, streams), Part(sizes, self._evaluation, streams)
+        again, evaluation = StoryPart(sizes, self._again, streams), StoryPart(sizes, self._evaluation, streams)
         rest = 0 if self._num_samples is None else self._num_samples % batch
-        smaller = [Part(self._sizes(rest), self._again, streams)] if rest else []
+        smaller = [StoryPart(self._sizes(rest), self._again, streams)] if rest else []
         return [first, *smaller, evaluation, again, again]
 
     def _sizes(self, batch: int) -> list[int]:
@@ -94,7 +94,7 @@ class Need:
     @cached_property
     def _streams(self) -> dict[int, int]:
         blocks = enumerate(self.memory.blocks)
-        found = {i: _COPIES if block.phase is Phase.INPUTS else _EXCHANGES.get(block.op, 0) for i, block in blocks}
+        found = {i: _COPIES if block.phase is StepPhase.INPUTS else _EXCHANGES.get(block.op, 0) for i, block in blocks}
         return {index: stream for index, stream in found.items() if stream}
 
     @cached_property
@@ -148,9 +148,11 @@ class Need:
         blocks = self.memory.blocks
         if not self._second or sorted(blocks[~event].op for event in freed) != sorted(blocks[i].op for i in left):
             return None
-        computes = (n for n, event in enumerate(self._second) if event >= 0 and blocks[event].phase is Phase.FORWARD)
+        computes = (
+            n for n, event in enumerate(self._second) if event >= 0 and blocks[event].phase is StepPhase.FORWARD
+        )
         late = freed & set(self._second[next(computes, len(self._second)) :])
-        if any(blocks[~event].kind is Kind.GRADIENTS for event in late):
+        if any(blocks[~event].kind is StorageKind.GRADIENTS for event in late):
             # a loop that keeps gradients until its forward pass is over has them beside the activations
             return None
         return [*(event for event in self._second if event not in freed), *(~index for index in sorted(left))]

@@ -15,8 +15,8 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from gpudoc.plan.recorder import Recorder
-from gpudoc.plan.tape import Kind, Phase
+from gpudoc.plan.recorder import TapeRecorder
+from gpudoc.plan.tape import StepPhase, StorageKind
 
 # a state nests its modules in attributes, lists and dicts; deeper than this it is data, not structure
 _DEPTH = 4
@@ -59,31 +59,31 @@ class Owners:
         """Elements of all parameters, tied ones counted once."""
         return sum(parameter.numel() for _, parameter in self.parameters())
 
-    def name_weights(self, recorder: Recorder) -> None:
+    def name_weights(self, recorder: TapeRecorder) -> None:
         """Parameters and buffers are weights."""
         for module, parameter in self.parameters():
-            recorder.name([parameter], Kind.WEIGHTS, module)
+            recorder.name([parameter], StorageKind.WEIGHTS, module)
         for root, top in self.modules.items():
             for name, buffer in top.named_buffers():
-                recorder.name([buffer], Kind.WEIGHTS, _join(root, name.rpartition(".")[0]))
+                recorder.name([buffer], StorageKind.WEIGHTS, _join(root, name.rpartition(".")[0]))
 
-    def name_gradients(self, recorder: Recorder) -> None:
+    def name_gradients(self, recorder: TapeRecorder) -> None:
         """What hangs on a parameter as .grad is a gradient."""
         for module, parameter in self.parameters():
             if parameter.grad is not None:
-                recorder.name([parameter.grad], Kind.GRADIENTS, module)
+                recorder.name([parameter.grad], StorageKind.GRADIENTS, module)
 
-    def name_optimizer_state(self, recorder: Recorder) -> None:
+    def name_optimizer_state(self, recorder: TapeRecorder) -> None:
         """Tensors in an optimizer's state; a parameter kept there stays a weight."""
         of_parameter = {id(parameter): module for module, parameter in self.parameters()}
         for optimizer in self.optimizers:
             for parameter, values in optimizer.state.items():
                 module = of_parameter.get(id(parameter), "")
-                recorder.name(_tensors_of(values), Kind.OPTIMIZER, module)
+                recorder.name(_tensors_of(values), StorageKind.OPTIMIZER, module)
         self.name_weights(recorder)
 
     @contextmanager
-    def watch(self, recorder: Recorder) -> Iterator[None]:
+    def watch(self, recorder: TapeRecorder) -> Iterator[None]:
         """Tell `recorder` which module runs and when an optimizer steps."""
 
         def enter(module: nn.Module, _: object) -> None:
@@ -97,7 +97,7 @@ class Owners:
             recorder.end_forward()
             self.name_gradients(recorder)
             before.phase = recorder.phase  # type: ignore[attr-defined]
-            recorder.phase = Phase.OPTIMIZER
+            recorder.phase = StepPhase.OPTIMIZER
 
         def after(_: Optimizer, __: object, ___: object) -> None:
             self.name_optimizer_state(recorder)

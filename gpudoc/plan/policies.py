@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from gpudoc.knowledge.cards import Card
+from gpudoc.knowledge.cards import KnownCard
 from gpudoc.plan.memory import largest_near
 from gpudoc.plan.planning import Plan
 from gpudoc.plan.roofline import StepCost, slowdown
@@ -25,7 +25,7 @@ class Question:
     is_selective: bool
     num_blocks: int
     batch: int
-    card: Card | None = None
+    card: KnownCard | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_leaves, tree_map
 
 from gpudoc.plan.scratch import Rules
-from gpudoc.plan.tape import GATHER, REDUCE, Block, Formula, Kind, Note, Phase, Tape, Work
+from gpudoc.plan.tape import GATHER, REDUCE, Assumption, Formula, StepPhase, Storage, StorageKind, Tape, Work
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload
@@ -63,7 +63,7 @@ _CHANGES_IN_PLACE = {
 }
 
 
-class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class TapeRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Fills a Tape while it is active; works on fake and on real tensors, and holds no tensor alive itself."""
 
     @classmethod
@@ -74,7 +74,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, tape: Tape, rules: Rules, weigh: Weigh | None = None, *, fake: bool = True) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.tape = tape
-        self.phase = Phase.BUILD
+        self.phase = StepPhase.BUILD
         self.modules: list[str] = []
         self.weighing = False
         self.fake = fake
@@ -114,23 +114,23 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self.weighing and self._weigh is not None and not _is_view(func):
             work = self._weigh(func, args, kwargs, out)
             if work is not None:
-                self.tape.work.append(replace(work, is_update=phase is Phase.OPTIMIZER))
-        if phase is Phase.FORWARD:
+                self.tape.work.append(replace(work, is_update=phase is StepPhase.OPTIMIZER))
+        if phase is StepPhase.FORWARD:
             self._episode.extend(range(born, len(self.tape.blocks)))
         return result
 
-    def _call(self, func: OpOverload, phase: Phase, args: Sequence[Any], kwargs: dict[str, Any]) -> object:
+    def _call(self, func: OpOverload, phase: StepPhase, args: Sequence[Any], kwargs: dict[str, Any]) -> object:
         if self.fake:
             name = _name(func)
             if name in _READS_A_VALUE:
                 return self._read_value(func, args)
-            skips = phase in (Phase.OPTIMIZER, Phase.BUILD) and name.partition(".")[0] in _CHANGES_IN_PLACE
+            skips = phase in (StepPhase.OPTIMIZER, StepPhase.BUILD) and name.partition(".")[0] in _CHANGES_IN_PLACE
             # a fake tensor of one element carries its value: an optimizer's step count is read back
             if skips and args[0].numel() > 1:
                 return args[0]
         return func(*args, **kwargs)
 
-    def name(self, tensors: Iterable[torch.Tensor], kind: Kind, module: str = "") -> None:
+    def name(self, tensors: Iterable[torch.Tensor], kind: StorageKind, module: str = "") -> None:
         """Say what living storages are for; the module is kept where none is given."""
         for tensor in tensors:
             known = self._living.get(local(tensor).untyped_storage()._cdata)
@@ -150,21 +150,21 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             living = {known[1] for known in self._living.values()}
             for index in self._episode:
                 block = self.tape.blocks[index]
-                if index in living and block.kind is Kind.TEMPORARY:
-                    block.kind = Kind.ACTIVATIONS
+                if index in living and block.kind is StorageKind.TEMPORARY:
+                    block.kind = StorageKind.ACTIVATIONS
             self._episode.clear()
 
-    def _phase_now(self) -> Phase:
-        if self.phase is not Phase.FORWARD:
+    def _phase_now(self) -> StepPhase:
+        if self.phase is not StepPhase.FORWARD:
             return self.phase
         # a module that runs inside the backward pass is a recomputation: its results are activations again
         backward = torch._C._current_graph_task_id() != -1 and not self.modules
         if backward:
             self.end_forward()
-        return Phase.BACKWARD if backward else Phase.FORWARD
+        return StepPhase.BACKWARD if backward else StepPhase.FORWARD
 
     def _see(
-        self, tensor: torch.Tensor, func: OpOverload, phase: Phase, held_bytes: int, beside: Sequence[int]
+        self, tensor: torch.Tensor, func: OpOverload, phase: StepPhase, held_bytes: int, beside: Sequence[int]
     ) -> None:
         storage = tensor.untyped_storage()
         key = storage._cdata
@@ -190,10 +190,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.tape.events.append(len(self.tape.blocks) - 1)
         self._living[key] = (known[0], len(self.tape.blocks) - 1, known[2])
 
-    def _born(self, size: int, func: OpOverload, phase: Phase, formula: Formula | None = None) -> int:
+    def _born(self, size: int, func: OpOverload, phase: StepPhase, formula: Formula | None = None) -> int:
         index = len(self.tape.blocks)
         module = self.modules[-1] if self.modules else ""
-        self.tape.blocks.append(Block(size, _name(func).removeprefix("aten::"), module, phase, formula=formula))
+        self.tape.blocks.append(Storage(size, _name(func).removeprefix("aten::"), module, phase, formula=formula))
         self.tape.events.append(index)
         return index
 
@@ -203,9 +203,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if known is not None:
             self.tape.events.extend(~index for index in (known[1], *known[2]))
 
-    def _note_sum(self, func: OpOverload, args: Sequence[Any], out: object, phase: Phase) -> None:
+    def _note_sum(self, func: OpOverload, args: Sequence[Any], out: object, phase: StepPhase) -> None:
         # a view keeps the tensor that it shows: autograd does not take its memory for the sum
-        if func is not _ADD or phase is not Phase.BACKWARD or not isinstance(out, torch.Tensor) or args[0]._is_view():
+        if (
+            func is not _ADD
+            or phase is not StepPhase.BACKWARD
+            or not isinstance(out, torch.Tensor)
+            or args[0]._is_view()
+        ):
             return
         total = self._living.get(out.untyped_storage()._cdata)
         first = self._living.get(args[0].untyped_storage()._cdata)
@@ -222,7 +227,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         place = _EXCHANGES.get(func._schema.name)
         for tensor in () if place is None else tree_leaves(args[place]):
             known = self._living.get(tensor.untyped_storage()._cdata)
-            if known is not None and self.tape.blocks[known[1]].kind is Kind.TEMPORARY:
+            if known is not None and self.tape.blocks[known[1]].kind is StorageKind.TEMPORARY:
                 self.tape.blocks[known[1]].op = func._schema.name
 
     def begin_with(self, tensors: Iterable[torch.Tensor]) -> None:
@@ -251,7 +256,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if values is not None:
                 return values[args[0].storage_offset()]
             value = _assumed_value(args[0].dtype)
-            note = Note(f"the value of a tensor is read ({value!r} assumed)", user_place())
+            note = Assumption(f"the value of a tensor is read ({value!r} assumed)", user_place())
             # train's own step asks whether gradients were finite, and here they always are
             if note not in self.tape.notes and not note.place.startswith(_OWN):
                 self.tape.notes.append(note)

@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gpudoc.knowledge.cards import Card
+from gpudoc.knowledge.cards import KnownCard
 from gpudoc.plan.tape import Work
 
 _PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "attention", "convolution", "rnn_layer")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exchange:
+class ExchangedBytes:
     """Bytes of one step per GPU: over the link to other GPUs, up from the host and down to it; and what lies in the
     host's memory for it."""
 
@@ -22,7 +22,7 @@ class Exchange:
     down_bytes: int = 0
     host_bytes: int = 0
 
-    def least_s(self, card: Card) -> float:
+    def least_s(self, card: KnownCard) -> float:
         """Seconds on the busiest of the three ways, which run side by side."""
         to_host = max(self.up_bytes, self.down_bytes) / (card.host_gb_per_s * 1e9)
         return max(to_host, self.link_bytes / (card.link_gb_per_s * 1e9))
@@ -34,9 +34,9 @@ class StepCost:
 
     works: tuple[Work, ...]
     num_samples: int
-    exchange: Exchange = Exchange()
+    exchange: ExchangedBytes = ExchangedBytes()
 
-    def seconds_per_sample(self, card: Card, times: float = 1) -> float:
+    def seconds_per_sample(self, card: KnownCard, times: float = 1) -> float:
         """The least seconds of GPU time a sample where the step's computation comes `times` before one update."""
         update = least_step_s((work for work in self.works if work.is_update), card)
         computed = least_step_s((work for work in self.works if not work.is_update), card)
@@ -48,7 +48,7 @@ class StepCost:
         return sum(work.flops for work in self.works) / self.num_samples
 
 
-def slowdown(whole: StepCost, cost: StepCost, card: Card | None, times: float) -> float | None:
+def slowdown(whole: StepCost, cost: StepCost, card: KnownCard | None, times: float) -> float | None:
     """How many times the GPU time of `whole` a sample takes at the least under `cost`; None where nothing is known.
 
     Without a card it is the computation alone, and None for what exchanges as well.
@@ -59,7 +59,7 @@ def slowdown(whole: StepCost, cost: StepCost, card: Card | None, times: float) -
     return None if exchanges or not whole.flops_per_sample() else cost.flops_per_sample() / whole.flops_per_sample()
 
 
-def least_step_s(works: Iterable[Work], card: Card) -> float:
+def least_step_s(works: Iterable[Work], card: KnownCard) -> float:
     """Seconds; a lower bound, since launches, caches and shapes only add to it."""
     return sum(
         max(work.flops / (_rate(work, card) * 1e12), work.moved_bytes / (card.bandwidth_gb_per_s * 1e9))
@@ -67,7 +67,7 @@ def least_step_s(works: Iterable[Work], card: Card) -> float:
     )
 
 
-def _rate(work: Work, card: Card) -> float:
+def _rate(work: Work, card: KnownCard) -> float:
     # torch multiplies float32 matrices in float32 and convolves them in TF32, by default
     names = {"float16": "fp16", "bfloat16": "bf16"}
     kind = names.get(work.dtype, "tf32" if "convolution" in work.op else "fp32")

@@ -14,8 +14,8 @@ import torch
 
 from gpudoc.plan.memory import Sizes
 from gpudoc.plan.planning import Plan
-from gpudoc.plan.roofline import Exchange
-from gpudoc.plan.tape import GATHER, REDUCE, Block, Kind, Phase
+from gpudoc.plan.roofline import ExchangedBytes
+from gpudoc.plan.tape import GATHER, REDUCE, StepPhase, Storage, StorageKind
 from gpudoc.train.start.levers import small_twin
 from gpudoc.workload.build import Workload
 
@@ -36,10 +36,10 @@ def can_shrink(workload: Workload) -> bool:
 def with_small_state(plan: Plan) -> Plan:
     """The same with Adam's moments in 8 bits, as torchao keeps them."""
 
-    def shrink(block: Block, size: int) -> int:
+    def shrink(block: Storage, size: int) -> int:
         elements = size // 4
         is_small = elements < _LEAST_ELEMENTS or elements % _ELEMENTS_PER_SCALE
-        if block.kind is not Kind.OPTIMIZER or is_small:
+        if block.kind is not StorageKind.OPTIMIZER or is_small:
             return size
         return elements + 4 * (elements // _ELEMENTS_PER_SCALE) + _TABLE_BYTES
 
@@ -49,7 +49,7 @@ def with_small_state(plan: Plan) -> Plan:
 def over(plan: Plan, ranks: int) -> Plan:
     """A step that was traced on one of TRACED_RANKS, on one of `ranks`."""
 
-    def divide(block: Block, size: int) -> int:
+    def divide(block: Storage, size: int) -> int:
         return -(-size * TRACED_RANKS // ranks) if _is_spread(block) else size
 
     return _changed(plan, divide)
@@ -68,7 +68,7 @@ def offloaded(plan: Plan, ranks: int) -> Plan:
     largest = max(gathered, key=lambda index: int(sizes[index]))
     # float32 is at most twice as wide as what is gathered
     passing, index = 2 * -(-int(sizes[largest]) // ranks), len(memory.blocks)
-    block = Block(passing, "on its way from the host", "", Phase.FORWARD)
+    block = Storage(passing, "on its way from the host", "", StepPhase.FORWARD)
     place = memory.events.tolist().index(largest) + 1
     grown = replace(
         memory,
@@ -80,7 +80,7 @@ def offloaded(plan: Plan, ranks: int) -> Plan:
     return replace(found, memory=grown)
 
 
-def exchange_of(plan: Plan, ranks: int, *, is_offloaded: bool = False) -> Exchange:
+def exchange_of(plan: Plan, ranks: int, *, is_offloaded: bool = False) -> ExchangedBytes:
     """What one of `ranks` sends and receives in a step of `over`; nothing on one alone."""
     gathered = in_float32 = reduced = 0
     for work in plan.work.works[0] if ranks > 1 else ():
@@ -93,18 +93,18 @@ def exchange_of(plan: Plan, ranks: int, *, is_offloaded: bool = False) -> Exchan
             reduced += whole
     link = (gathered + reduced) * (ranks - 1) // ranks
     if not is_offloaded:
-        return Exchange(link_bytes=link)
+        return ExchangedBytes(link_bytes=link)
     spread = _changed(plan, lambda block, size: size if block.is_spread else 0)
     # scratch, whose size is computed anew for each batch, is not spread
     held = replace(spread.memory, formulas=()).peak_bytes(plan.memory.batches[0])
-    return Exchange(link_bytes=link, up_bytes=in_float32 // ranks, down_bytes=reduced // ranks, host_bytes=held)
+    return ExchangedBytes(link_bytes=link, up_bytes=in_float32 // ranks, down_bytes=reduced // ranks, host_bytes=held)
 
 
-def _is_spread(block: Block) -> bool:
-    return block.is_spread or block.phase is Phase.OPTIMIZER
+def _is_spread(block: Storage) -> bool:
+    return block.is_spread or block.phase is StepPhase.OPTIMIZER
 
 
-def _changed(plan: Plan, change: Callable[[Block, int], int]) -> Plan:
+def _changed(plan: Plan, change: Callable[[Storage, int], int]) -> Plan:
     memory = plan.memory
 
     def all_of(sizes: Sizes) -> Sizes:

@@ -9,7 +9,7 @@ from gpudoc.workload.config import Fsdp
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Settings:
+class PlanSettings:
     """Whose kernels ('cpu' or 'cuda'), the precision ('fp32', 'bf16', 'fp16') and the switches of a profile.
 
     `fused` says whether an optimizer with a fused kernel may use it, as training does unless a profile says no. With

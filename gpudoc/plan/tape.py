@@ -10,7 +10,7 @@ from enum import Enum
 GATHER, REDUCE = "fsdp::all_gather_copy_in", "c10d::_reduce_scatter_base_"
 
 
-class Kind(str, Enum):
+class StorageKind(str, Enum):
     """What a storage is for; every byte of the peak belongs to exactly one kind."""
 
     WEIGHTS = "weights"
@@ -21,7 +21,7 @@ class Kind(str, Enum):
     INPUTS = "inputs"
 
 
-class Phase(str, Enum):
+class StepPhase(str, Enum):
     """The part of a training step in which something happened."""
 
     BUILD = "build"
@@ -41,14 +41,14 @@ class Formula:
 
 
 @dataclass(slots=True)
-class Block:
+class Storage:
     """One storage: its bytes, the operation, module and phase that made it, and what it turned out to be for."""
 
     size_bytes: int
     op: str
     module: str
-    phase: Phase
-    kind: Kind = Kind.TEMPORARY
+    phase: StepPhase
+    kind: StorageKind = StorageKind.TEMPORARY
     formula: Formula | None = None
     # for a sum of gradients: the block of its first term
     adds_to: int | None = None
@@ -68,7 +68,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class Assumption:
     """Something that the trace assumed, with the place in the user's code: 'train.py:41 in step'."""
 
     text: str
@@ -83,11 +83,11 @@ class Tape:
     """
 
     batch: int
-    blocks: list[Block] = field(default_factory=list)
+    blocks: list[Storage] = field(default_factory=list)
     events: list[int] = field(default_factory=list)
     marks: dict[str, int] = field(default_factory=dict)
     work: list[Work] = field(default_factory=list)
-    notes: list[Note] = field(default_factory=list)
+    notes: list[Assumption] = field(default_factory=list)
     num_parameters: int = 0
 
     def peak_bytes(self) -> int:
@@ -125,7 +125,7 @@ class Tape:
         self.events = kept
         self.marks = {name: moved[position] for name, position in self.marks.items()}
 
-    def _dies_now(self, total: Block, position: int) -> int | None:
+    def _dies_now(self, total: Storage, position: int) -> int | None:
         """Where the first term of the sum `total` dies, if that is before anything else is made."""
         first = total.adds_to
         if first is None or self.blocks[first].size_bytes != total.size_bytes:
@@ -142,6 +142,6 @@ class Tape:
         total = self.blocks[index]
         assert total.adds_to is not None
         first = same.get(total.adds_to, total.adds_to)
-        if total.kind is not Kind.TEMPORARY:
+        if total.kind is not StorageKind.TEMPORARY:
             self.blocks[first].kind, self.blocks[first].module = total.kind, total.module
         return first

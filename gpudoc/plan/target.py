@@ -6,18 +6,18 @@ from dataclasses import asdict, dataclass
 
 from gpudoc.doctor.card_memory import half_of_the_host
 from gpudoc.errors import GpudocError
-from gpudoc.knowledge.cards import Card, context_bytes, find_card, require_card
-from gpudoc.plan.tape import Kind
+from gpudoc.knowledge.cards import KnownCard, context_bytes, find_card, require_card
+from gpudoc.plan.tape import StorageKind
 from gpudoc.units import format_bytes, parse_size
 
 
 @dataclass(frozen=True, kw_only=True)
-class Target:
+class PlanTarget:
     """A card, or only an amount of memory."""
 
     name: str
     memory_bytes: int
-    card: Card | None = None
+    card: KnownCard | None = None
 
     @property
     def capability(self) -> tuple[int, int] | None:
@@ -71,14 +71,14 @@ class Rung:
 class TargetAnswer:
     """What one target can do; every figure is a prediction, `interval` the bytes between which the peak is expected."""
 
-    target: Target
+    target: PlanTarget
     precision: str
     largest_batch: int
     peak_bytes_at_1: int
     peak_bytes: int
     bytes_per_sample: int
     interval: tuple[int, int]
-    composition: dict[Kind, int]
+    composition: dict[StorageKind, int]
     largest_batch_interval: tuple[int, int]
     least_step_s: float | None
     ladder: tuple[Rung, ...] = ()
@@ -129,13 +129,13 @@ class TargetsResult:
         return [{**answer.document(), **shared} for answer in self.answers]
 
 
-def _whole(card: Card) -> Target:
+def _whole(card: KnownCard) -> PlanTarget:
     """An idle `card`; of memory that is the host's too, what tune and train would take."""
     usable = half_of_the_host(card.memory_bytes).limit_bytes if card.shares_host else card.memory_bytes
-    return Target(name=card.name, memory_bytes=usable, card=card)
+    return PlanTarget(name=card.name, memory_bytes=usable, card=card)
 
 
-def parse_target(text: str) -> Target:
+def parse_target(text: str) -> PlanTarget:
     """A card by name or a size ('24GiB'); GpudocError for an unknown card or less than a CUDA context takes."""
     name = text.strip()
     card = find_card(name)
@@ -145,7 +145,7 @@ def parse_target(text: str) -> Target:
         size = parse_size(name)
     except ValueError:
         return _whole(require_card(name))
-    target = Target(name=name, memory_bytes=size)
+    target = PlanTarget(name=name, memory_bytes=size)
     if target.allocator_bytes <= 0:
         need = format_bytes(context_bytes(None))
         raise GpudocError(f"target {name}: less than a CUDA context takes ({need})", hint="name at least 1GiB")

@@ -18,9 +18,9 @@ from gpudoc.plan.cuda_paths import like_cuda, prefer_foreach
 from gpudoc.plan.cuda_rules import CUDA_RULES
 from gpudoc.plan.emulate import like_cpu, movable_modules
 from gpudoc.plan.owners import Owners
-from gpudoc.plan.recorder import Recorder, user_place
+from gpudoc.plan.recorder import TapeRecorder, user_place
 from gpudoc.plan.scratch import CPU_RULES
-from gpudoc.plan.tape import Kind, Phase, Tape
+from gpudoc.plan.tape import StepPhase, StorageKind, Tape
 from gpudoc.plan.work import weigh
 
 # the first step makes the optimizer's state, the second is what every later one looks like
@@ -74,7 +74,7 @@ def record_real(recipe: Recipe, batch: int) -> Tape:
 
 def _run(recipe: Recipe, batch: int, *, fake: bool) -> Tape:
     tape = Tape(batch)
-    recorder = Recorder(tape, CUDA_RULES if recipe.like == "cuda" else CPU_RULES, weigh, fake=fake)
+    recorder = TapeRecorder(tape, CUDA_RULES if recipe.like == "cuda" else CPU_RULES, weigh, fake=fake)
     with ExitStack() as stack:
         stack.enter_context(_steady_garbage())
         stack.enter_context(_paths_of(recipe.like, fake=fake))
@@ -95,7 +95,7 @@ def _run(recipe: Recipe, batch: int, *, fake: bool) -> Tape:
             recorder.mark(f"step {number + 1}")
         recorder.weighing = False
         if recipe.evaluate is not None:
-            recorder.phase = Phase.EVALUATE
+            recorder.phase = StepPhase.EVALUATE
             with torch.no_grad():
                 recipe.evaluate(state, _inputs(recipe, recorder))
             recorder.mark("evaluated")
@@ -103,10 +103,10 @@ def _run(recipe: Recipe, batch: int, *, fake: bool) -> Tape:
     return tape
 
 
-def _one_step(recipe: Recipe, state: object, owners: Owners, recorder: Recorder) -> None:
-    recorder.phase = Phase.INPUTS
+def _one_step(recipe: Recipe, state: object, owners: Owners, recorder: TapeRecorder) -> None:
+    recorder.phase = StepPhase.INPUTS
     inputs = _inputs(recipe, recorder)
-    recorder.phase = Phase.FORWARD
+    recorder.phase = StepPhase.FORWARD
     recipe.step(state, inputs)
     recorder.end_forward()
     owners.name_gradients(recorder)
@@ -114,9 +114,9 @@ def _one_step(recipe: Recipe, state: object, owners: Owners, recorder: Recorder)
     gc.collect()
 
 
-def _inputs(recipe: Recipe, recorder: Recorder) -> object:
+def _inputs(recipe: Recipe, recorder: TapeRecorder) -> object:
     inputs = recipe.batch(recorder.tape.batch)
-    recorder.name([leaf for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor)], Kind.INPUTS)
+    recorder.name([leaf for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor)], StorageKind.INPUTS)
     return inputs
 
 
@@ -166,7 +166,7 @@ def _operation(error: Exception) -> str:
     return str(getattr(error, "func", error))
 
 
-def _others(world: int, recorder: Recorder) -> AbstractContextManager[None]:
+def _others(world: int, recorder: TapeRecorder) -> AbstractContextManager[None]:
     if world == 1:
         return nullcontext()
     from gpudoc.plan.spread import others_of

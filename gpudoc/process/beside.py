@@ -46,7 +46,7 @@ def _cpu_times() -> dict[str, float]:
     return {name: sum(getattr(row, name) for row in mine) for name in rows[0]._fields}
 
 
-class Meter:
+class LoadMeter:
     """Counts from when it is made, by /proc/stat, cpu.stat and the times of this process and its descendants."""
 
     def __init__(self) -> None:

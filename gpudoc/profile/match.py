@@ -23,7 +23,7 @@ _BY_FINGERPRINT = {
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class FieldDifference:
     """One field that is not the same; a hard one makes the profile unusable, a soft one asks for a check."""
 
     field: str
@@ -67,12 +67,12 @@ def match(here: Hardware, workload: WorkloadKey) -> Match | None:
     return _nearest_preset(here, workload, tuple(passed_over))
 
 
-def explain(profile: Profile, here: Hardware, workload: WorkloadKey) -> tuple[Difference, ...]:
+def explain(profile: Profile, here: Hardware, workload: WorkloadKey) -> tuple[FieldDifference, ...]:
     """Every difference between a named profile and this machine and workload; empty for a perfect fit or a preset."""
     return () if profile.is_preset else differences(profile, here, workload)
 
 
-def differences(profile: Profile, here: Hardware, workload: WorkloadKey) -> tuple[Difference, ...]:
+def differences(profile: Profile, here: Hardware, workload: WorkloadKey) -> tuple[FieldDifference, ...]:
     """What is not the same here, the hard differences first."""
     there = profile.hardware
     found = [
@@ -91,7 +91,7 @@ def differences(profile: Profile, here: Hardware, workload: WorkloadKey) -> tupl
     return tuple(sorted(found, key=lambda difference: not difference.hard))
 
 
-def ranks_hint(profile: Profile, found: Sequence[Difference]) -> str:
+def ranks_hint(profile: Profile, found: Sequence[FieldDifference]) -> str:
     """What would make the profile fit when only the number of processes is in its way; else nothing."""
     hard = [difference.field for difference in found if difference.hard]
     return f"; --gpus {profile.hardware.count} would use it" if hard == [_COUNT] else ""
@@ -103,8 +103,8 @@ def plain_name(name: str) -> str:
     return " ".join(word.upper() for word in words if word.upper() not in ("NVIDIA", "TESLA", "AMD", "R", "TM", "CPU"))
 
 
-def _compare(hard: bool, *fields: tuple[str, object, object]) -> list[Difference]:
-    return [Difference(name, _text(a), _text(b), hard) for name, a, b in fields if a != b and _known(a, b, hard)]
+def _compare(hard: bool, *fields: tuple[str, object, object]) -> list[FieldDifference]:
+    return [FieldDifference(name, _text(a), _text(b), hard) for name, a, b in fields if a != b and _known(a, b, hard)]
 
 
 def _known(there: object, here: object, hard: bool) -> bool:
@@ -112,7 +112,7 @@ def _known(there: object, here: object, hard: bool) -> bool:
     return hard or (there not in (None, "") and here not in (None, ""))
 
 
-def _memory_difference(there: Hardware, here: Hardware) -> list[Difference]:
+def _memory_difference(there: Hardware, here: Hardware) -> list[FieldDifference]:
     if there.memory_bytes is None or here.memory_bytes is None:
         return []
     apart = here.memory_bytes - there.memory_bytes
@@ -120,16 +120,16 @@ def _memory_difference(there: Hardware, here: Hardware) -> list[Difference]:
     soft = here.device == "cpu" and abs(apart) >= _MEMORY_STEP_BYTES
     if not hard and not soft:
         return []
-    return [Difference("memory", format_bytes(there.memory_bytes), format_bytes(here.memory_bytes), hard)]
+    return [FieldDifference("memory", format_bytes(there.memory_bytes), format_bytes(here.memory_bytes), hard)]
 
 
-def _size_difference(name: str, there: int | None, here: int | None) -> list[Difference]:
+def _size_difference(name: str, there: int | None, here: int | None) -> list[FieldDifference]:
     if there is None or here is None or abs(there - here) < max(there, here) // 10:
         return []
-    return [Difference(name, format_bytes(there), format_bytes(here), False)]
+    return [FieldDifference(name, format_bytes(there), format_bytes(here), False)]
 
 
-def _workload_differences(there: WorkloadKey | None, here: WorkloadKey) -> list[Difference]:
+def _workload_differences(there: WorkloadKey | None, here: WorkloadKey) -> list[FieldDifference]:
     if there is None:
         return []
     return [
@@ -143,7 +143,7 @@ def _is_about(profile: Profile, workload: WorkloadKey) -> bool:
     return profile.workload is not None and workload.config == profile.workload.config
 
 
-def _tuned(entry: Stored, found: tuple[Difference, ...], passed_over: tuple[str, ...]) -> Match:
+def _tuned(entry: Stored, found: tuple[FieldDifference, ...], passed_over: tuple[str, ...]) -> Match:
     hardware = entry.profile.hardware
     where = f"made on {hardware.title} with torch {hardware.torch}"
     note = "everything else is the same here"

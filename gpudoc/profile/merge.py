@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpudoc.profile import store
 from gpudoc.profile.match import differences
-from gpudoc.profile.model import Evidence, Levers, PartFound, PartName, Profile
+from gpudoc.profile.model import Levers, PartFound, PartName, Profile, ProfileEvidence
 
 PARTS: tuple[PartName, ...] = ("levers", "batch", "loader")
 _IN_WORDS: Mapping[PartName, str] = {"levers": "the levers", "batch": "the batch", "loader": "the loader"}
@@ -131,7 +131,7 @@ def _mixed(older: Profile, newer: Profile, kept: set[PartName], sentences: tuple
     return newer.model_copy(
         update={
             "settings": newer.settings.model_copy(update=settings),
-            "evidence": Evidence.model_validate({**dict(newer.evidence), **evidence}),
+            "evidence": ProfileEvidence.model_validate({**dict(newer.evidence), **evidence}),
             "why": (*sentences, *newer.why),
             "script": _script(older, newer, kept),
         }

@@ -17,13 +17,13 @@ MOST_WORKERS, MOST_AHEAD = 1_024, 1_024
 SCHEMA: Literal["gpudoc.profile.v1"] = "gpudoc.profile.v1"
 
 
-class Part(BaseModel):
+class ProfilePart(BaseModel):
     """A part of a profile: unknown keys are mistakes, values do not change after reading."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Made(Part):
+class Made(ProfilePart):
     """When and by which gpudoc the profile was made, and what that cost; `interrupted` only where the search was."""
 
     at: str
@@ -33,7 +33,7 @@ class Made(Part):
     interrupted: bool | None = None
 
 
-class Hardware(Part):
+class Hardware(ProfilePart):
     """The kind of machine, without anything that names this very one; sizes in bytes.
 
     `instructions` is the instruction set that torch computes with on a CPU, with the switches that limit it.
@@ -59,7 +59,7 @@ class Hardware(Part):
         return ", ".join(filter(None, (self.name or self.device, self.instructions)))
 
 
-class WorkloadKey(Part):
+class WorkloadKey(ProfilePart):
     """What was trained: fingerprints of model and data, the optimizer, and the samples' shapes without the batch.
 
     `command` is the fingerprint of a script's command line, None for a workload of a config.
@@ -74,7 +74,7 @@ class WorkloadKey(Part):
     global_batch: int | None = Field(default=None, ge=1)
 
 
-class Loader(Part):
+class Loader(ProfilePart):
     """How the data is fed."""
 
     num_workers: int = Field(default=0, ge=0, le=MOST_WORKERS)
@@ -91,7 +91,7 @@ WaitPolicy = Literal["default", "passive"]
 OptimizerState = Literal["full", "8bit"]
 
 
-class Levers(Part):
+class Levers(ProfilePart):
     """What may change about a step apart from its batch; the defaults are what training does without a profile.
 
     `compile_mode` says what `compile` compiles and how. `fused` says whether an optimizer with a fused kernel may use
@@ -125,7 +125,7 @@ class Settings(Levers):
     loader: Loader = Field(default_factory=Loader)
 
 
-class MemoryModel(Part):
+class MemoryFit(ProfilePart):
     """Peak memory as fixed + per sample, in bytes, with the largest residual of the fit."""
 
     fixed_bytes: float
@@ -133,7 +133,7 @@ class MemoryModel(Part):
     residual: float = 0.0
 
 
-class Trial(Part):
+class ProfileTrial(ProfilePart):
     """One thing that was tried, in a separate process; what was not measured is None."""
 
     kind: str
@@ -146,7 +146,7 @@ class Trial(Part):
     settings: Settings | None = None
 
 
-class Losses(Part):
+class LossDeviation(ProfilePart):
     """How far a variant's losses lay from the reference's over the first steps, and how far they may.
 
     `difference` is the largest of any step, over the mean of the reference's losses; None where one was not finite.
@@ -157,7 +157,7 @@ class Losses(Part):
     bound: float = Field(ge=0)
 
 
-class VariantTrial(Part):
+class VariantTrial(ProfilePart):
     """One variant of the step as it was tried; `times` the speed of the best before it; `why` in one line.
 
     `rejected` says in a few words why it is not used; None of one that is.
@@ -167,13 +167,13 @@ class VariantTrial(Part):
     name: str
     changes: dict[str, bool | str]
     times: float | None = None
-    losses: Losses | None = None
+    losses: LossDeviation | None = None
     kept: bool = False
     why: str = ""
     rejected: str | None = None
 
 
-class LoaderTrial(Part):
+class LoaderTrial(ProfilePart):
     """One loader setting, measured with real steps."""
 
     num_workers: int = Field(ge=0, le=MOST_WORKERS)
@@ -184,7 +184,7 @@ class LoaderTrial(Part):
     persistent_workers: bool = False
 
 
-class Rescue(Part):
+class Rescue(ProfilePart):
     """An out-of-memory error in training that shrank the micro batch."""
 
     step: int = Field(ge=0)
@@ -196,7 +196,7 @@ class Rescue(Part):
 PartName = Literal["levers", "batch", "loader"]
 
 
-class PartFound(Part):
+class PartFound(ProfilePart):
     """One part of the settings as a search found it: when, and how many things were compared with the default.
 
     `times` is what all parts of that search gained over the default: middle, low and high; None where it was not
@@ -210,7 +210,7 @@ class PartFound(Part):
     disturbed: bool = False
 
 
-class Evidence(Part):
+class ProfileEvidence(ProfilePart):
     """How the settings are known: every trial, the limit it ran under, the default that had to be beaten.
 
     `parts` say which search each part of the settings comes from: profiles before 0.1.1 do not have them.
@@ -221,11 +221,11 @@ class Evidence(Part):
     largest_batch: int | None = Field(default=None, ge=1)
     fastest_batch: int | None = Field(default=None, ge=1)
     memory_limit_bytes: int | None = Field(default=None, gt=0)
-    memory_model: MemoryModel | None = None
-    trials: tuple[Trial, ...] = ()
+    memory_model: MemoryFit | None = None
+    trials: tuple[ProfileTrial, ...] = ()
     variants: tuple[VariantTrial, ...] = ()
     loader: tuple[LoaderTrial, ...] = ()
-    default: Trial | None = None
+    default: ProfileTrial | None = None
     samples_per_s: float | None = None
     speedup_over_default: float | None = None
     speedup_interval: tuple[float, float] | None = None
@@ -235,7 +235,7 @@ class Evidence(Part):
     parts: tuple[PartFound, ...] = ()
 
 
-class ScriptLoader(Part):
+class ScriptLoader(ProfilePart):
     """One DataLoader of a script as the script itself builds it; `key` names it from run to run."""
 
     at: str
@@ -249,7 +249,7 @@ class ScriptLoader(Part):
     persistent_workers: bool = False
 
 
-class Script(Part):
+class Script(ProfilePart):
     """What a training script looked like: its loaders, its file's digest, and where its batch can be set.
 
     `lever` is 'flag' where `{batch}` stands in the command, 'loader' where the training loader is built from a batch
@@ -262,7 +262,7 @@ class Script(Part):
     file: str = ""
 
 
-class Profile(Part):
+class Profile(ProfilePart):
     """A whole profile. A shipped preset has neither `made` nor `workload`: it is estimated, not measured."""
 
     schema_name: Literal["gpudoc.profile.v1"] = Field(default=SCHEMA, alias="schema")
@@ -270,7 +270,7 @@ class Profile(Part):
     hardware: Hardware
     workload: WorkloadKey | None = None
     settings: Settings
-    evidence: Evidence = Field(default_factory=Evidence)
+    evidence: ProfileEvidence = Field(default_factory=ProfileEvidence)
     script: Script | None = None
     why: tuple[str, ...] = ()
 

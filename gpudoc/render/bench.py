@@ -12,7 +12,7 @@ from gpudoc.bench.assess import MEANINGS
 from gpudoc.bench.compare import Comparison
 from gpudoc.bench.documents import record_to_json
 from gpudoc.bench.model import Ceiling, Measurement, NoCeiling, Parameter, Record
-from gpudoc.bench.report import Report
+from gpudoc.bench.report import BenchReport
 from gpudoc.doctor.model import Finding
 from gpudoc.units import format_bytes, format_count, format_seconds
 
@@ -20,7 +20,7 @@ MAX_DOUBTS = 2
 KINDS = ("slower", "doubtful", "faster", "same", "not compared")
 
 
-def report_to_json(report: Report) -> dict[str, object]:
+def report_to_json(report: BenchReport) -> dict[str, object]:
     """The record's document, with `comparison` when an old record was given."""
     document = record_to_json(report.record)
     if report.comparison is not None:

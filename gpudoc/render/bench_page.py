@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gpudoc.bench.compare import Comparison
 from gpudoc.bench.model import Ceiling, Measurement, NoCeiling, Record
-from gpudoc.bench.report import Report
+from gpudoc.bench.report import BenchReport
 from gpudoc.render.bench import (
     closing,
     doubt_lines,
@@ -30,12 +30,12 @@ _CURVES = ("memory_curve", "h2d", "d2h", "bidirectional")
 _COPY_NAMES = {"h2d": "host to GPU", "d2h": "GPU to host", "bidirectional": "both at once, sum"}
 
 
-def save(path: Path, report: Report) -> None:
+def save(path: Path, report: BenchReport) -> None:
     """Write the page; GpudocError when it cannot be written."""
     save_page(path, render_page(report))
 
 
-def render_page(report: Report) -> str:
+def render_page(report: BenchReport) -> str:
     """The page as text."""
     record = report.record
     sections = [
@@ -59,7 +59,7 @@ def render_page(report: Report) -> str:
     )
 
 
-def _badge(report: Report) -> Badge:
+def _badge(report: BenchReport) -> Badge:
     findings = report.record.findings
     slower = len(report.comparison.regressions) if report.comparison is not None else 0
     if any(finding.severity == "broken" for finding in findings):

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from gpudoc.bench.model import Measurement, Record
-from gpudoc.bench.report import Report
+from gpudoc.bench.report import BenchReport
 from gpudoc.doctor.model import Finding
 from gpudoc.facts.redact import private
 from gpudoc.render import frame
@@ -49,7 +49,7 @@ _FIGURES = (
 _HEADINGS = ("measured", "value", "unit", "±", "of ceiling", "doubt")
 
 
-def show(report: Report, *, as_json: bool, plain: bool, verbose: bool, drawn: bool = False) -> None:
+def show(report: BenchReport, *, as_json: bool, plain: bool, verbose: bool, drawn: bool = False) -> None:
     """The report on stdout, as one JSON document, a few lines, or everything when `verbose`; `drawn` on a page too."""
     if as_json:
         print_json(private(report_to_json(report)))

@@ -12,7 +12,7 @@ _LETTER = 7.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Frame:
+class ChartFrame:
     """The size of a drawing, and how many ticks an axis may have; `kind` is the class that the page shows or hides."""
 
     kind: str
@@ -24,8 +24,8 @@ class Frame:
     bottom: int = 46
 
 
-WIDE = Frame(kind="wide", width=920, height=330, num_ticks=8)
-NARROW = Frame(kind="narrow", width=390, height=290, num_ticks=4, left=64, right=12)
+WIDE = ChartFrame(kind="wide", width=920, height=330, num_ticks=8)
+NARROW = ChartFrame(kind="narrow", width=390, height=290, num_ticks=4, left=64, right=12)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +118,7 @@ def _percent(share: float) -> str:
     return f"{share:.0%}" if share >= 0.095 or share == 0 else f"{share:.1%}"
 
 
-def _drawing(title: str, drawn: Sequence[Series], axes: tuple[Axis, Axis], frame: Frame) -> str:
+def _drawing(title: str, drawn: Sequence[Series], axes: tuple[Axis, Axis], frame: ChartFrame) -> str:
     x, y = axes
     legend, num_rows = _legend(drawn, frame) if len(drawn) > 1 else ("", 0)
     top = (50 if y.label else 32) + 22 * num_rows
@@ -140,7 +140,7 @@ def _positive(series: Series, x: Axis, y: Axis) -> Series:
     return replace(series, points=points)
 
 
-def _scale(axis: Axis, values: Sequence[float], ends: tuple[float, float], frame: Frame) -> _Scale:
+def _scale(axis: Axis, values: Sequence[float], ends: tuple[float, float], frame: ChartFrame) -> _Scale:
     low, high = min(values), max(values)
     # a tick upward needs less room than one across, where words stand side by side
     num_ticks = 5 if ends[0] > ends[1] else frame.num_ticks
@@ -191,7 +191,7 @@ def _series(series: Series, index: int, across: _Scale, up: _Scale) -> str:
             return line + dots
 
 
-def _legend(drawn: Sequence[Series], frame: Frame) -> tuple[str, int]:
+def _legend(drawn: Sequence[Series], frame: ChartFrame) -> tuple[str, int]:
     """The names under the title, from left to right in as many rows as they need."""
     x, row, marks = 0.0, 0, []
     for index, series in enumerate(drawn):

@@ -9,7 +9,7 @@ from gpudoc.control_characters import to_json
 from gpudoc.doctor import document
 from gpudoc.doctor.live.say import percent
 from gpudoc.doctor.model import Finding, Report
-from gpudoc.facts.readers.timeline import Part, Timeline
+from gpudoc.facts.readers.timeline import StepPart, Timeline
 from gpudoc.facts.redact import private, whole
 from gpudoc.render import console, frame
 from gpudoc.render.doctor import marked
@@ -75,7 +75,7 @@ def render(judged: TraceReport, *, verbose: bool = False, shape: Form = _WIDE_FO
         lines += _comparison(judged.before, timeline)
     worst = [one for one in report.findings if one.severity != "info" or not timeline.is_steady]
     worst = [one for one in worst if one.id != "compute_bound"]
-    if timeline.share(Part.QUEUE) >= _WORTH_SAYING:
+    if timeline.share(StepPart.QUEUE) >= _WORTH_SAYING:
         lines += fold(_QUEUED, shape.width)
     if not timeline.is_steady:
         lines += fold(_UNSTEADY, shape.width)
@@ -100,7 +100,7 @@ def _headline(timeline: Timeline, width: int) -> list[str]:
 
 def _parts(timeline: Timeline, width: int) -> list[str]:
     """One line for each part of a step, the device's work first, then what it waited for."""
-    shown = [part for part in Part if timeline.share(part) >= _WORTH_A_LINE]
+    shown = [part for part in StepPart if timeline.share(part) >= _WORTH_A_LINE]
     lines = [f"  {part.value:34} {timeline.parts[part]:9.1f} ms {percent(timeline.share(part)):>6}" for part in shown]
     if timeline.hidden_ms >= _WORTH_COMPARING_MS:
         lines.append(f"  computing hides {timeline.hidden_ms:.1f} ms of communication and copies")
@@ -113,7 +113,7 @@ def _comparison(before: Timeline, after: Timeline) -> list[str]:
     how = "as fast" if after.step_ms <= before.step_ms else "as long"
     ratio = f", {slow / fast:.2f} times {how}" if fast else ""
     lines = [f"compared with {before.trace.origin}: {before.step_ms:.1f} → {after.step_ms:.1f} ms a step{ratio}"]
-    changes = {part: after.parts.get(part, 0.0) - before.parts.get(part, 0.0) for part in Part}
+    changes = {part: after.parts.get(part, 0.0) - before.parts.get(part, 0.0) for part in StepPart}
     for part in sorted(changes, key=lambda one: -abs(changes[one])):
         if abs(changes[part]) >= max(_WORTH_COMPARING_MS, _WORTH_A_LINE * before.step_ms):
             lines.append(f"  {part.value:34} {changes[part]:+9.1f} ms")
@@ -122,7 +122,9 @@ def _comparison(before: Timeline, after: Timeline) -> list[str]:
 
 def _healthy(timeline: Timeline) -> str:
     if timeline.device is None:
-        return f"No part of a step stands out: {percent(timeline.share(Part.COMPUTE))} of it is computing on the CPU."
+        return (
+            f"No part of a step stands out: {percent(timeline.share(StepPart.COMPUTE))} of it is computing on the CPU."
+        )
     return f"Healthy: the GPU works {percent(timeline.busy)} of the time, and no wait stands out."
 
 

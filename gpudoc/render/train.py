@@ -22,7 +22,7 @@ from gpudoc.render.train_live import Panel, slow, used
 from gpudoc.render.train_page import train_page
 from gpudoc.train.events import Evaluated, Event, Finished, Progressed, Rescued, Said, Saved, Started
 from gpudoc.train.report.document import WrittenSummary
-from gpudoc.train.request import Request
+from gpudoc.train.request import TrainRequest
 from gpudoc.train.start.place import Elsewhere
 from gpudoc.units import format_bytes, format_count, format_figure, format_rate, format_seconds
 from gpudoc.writing import check_places
@@ -89,7 +89,7 @@ def tell(other: Elsewhere, screen: Screen) -> int:
     return other.exit_code
 
 
-def show_proof(request: Request, screen: Screen) -> int:
+def show_proof(request: TrainRequest, screen: Screen) -> int:
     """Prove exact resume on the user's workload and say the verdict; 0 when exact, 1 when not."""
     from gpudoc.train.start.prove import explain, prove
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpudoc.profile.model import Evidence, LoaderTrial, Trial
+from gpudoc.profile.model import LoaderTrial, ProfileEvidence, ProfileTrial
 from gpudoc.render.chart import Axis, Series, line_chart
 from gpudoc.render.page import Figure, Table
 from gpudoc.units import format_bytes, format_seconds
@@ -12,7 +12,7 @@ from gpudoc.units import format_bytes, format_seconds
 _NUMERIC = frozenset({"batch", "peak", "samples/s", "took"})
 
 
-def trial_lines(trials: Sequence[Trial], name: str) -> list[str]:
+def trial_lines(trials: Sequence[ProfileTrial], name: str) -> list[str]:
     """One line for each trial; `name` is what one is called."""
     lines = [f"  kind        batch  end              peak         samples/s   {name}"]
     for row in trials:
@@ -30,7 +30,7 @@ def loader_lines(trials: Sequence[LoaderTrial]) -> list[str]:
     ]
 
 
-def trial_table(trials: Sequence[Trial], name: str) -> Table:
+def trial_table(trials: Sequence[ProfileTrial], name: str) -> Table:
     """Every trial, with the settings that shape its memory where they are known."""
     headings = [name, "batch", "end", "peak", "samples/s", "took"]
     rows = [list(_cells(row)) for row in trials]
@@ -60,7 +60,9 @@ def loader_table(trials: Sequence[LoaderTrial]) -> Table:
     )
 
 
-def memory_figure(evidence: Evidence, measured: Sequence[Trial], limit_bytes: int, *fitted: Series) -> Figure:
+def memory_figure(
+    evidence: ProfileEvidence, measured: Sequence[ProfileTrial], limit_bytes: int, *fitted: Series
+) -> Figure:
     """Peak memory against the batch of the `measured` trials, the limit, and lines that were fitted."""
     fits = tuple(sorted((float(row.batch), float(row.peak_bytes or 0)) for row in measured if row.fits))
     first, last = (fits[0][0], fits[-1][0]) if fits else (1.0, 1.0)
@@ -74,7 +76,7 @@ def memory_figure(evidence: Evidence, measured: Sequence[Trial], limit_bytes: in
     return Figure(svg, f"Did not fit: {', '.join(failed)}." if failed else "Every batch that was tried fitted.")
 
 
-def _cells(row: Trial) -> tuple[str, str, str, str, str, str]:
+def _cells(row: ProfileTrial) -> tuple[str, str, str, str, str, str]:
     return (
         row.kind,
         f"{row.batch:,}",

@@ -6,7 +6,7 @@ import shlex
 
 from gpudoc.facts.redact import private
 from gpudoc.profile import store
-from gpudoc.profile.model import Loader, Losses, Settings
+from gpudoc.profile.model import Loader, LossDeviation, Settings
 from gpudoc.render import frame
 from gpudoc.render.console import print_json
 from gpudoc.render.scaling import as_lines
@@ -202,7 +202,7 @@ def _levers(result: TuneResult, width: int) -> list[str]:
     return [*lines, ""]
 
 
-def losses_in_words(found: Losses) -> tuple[str, str]:
+def losses_in_words(found: LossDeviation) -> tuple[str, str]:
     """How far a variant's losses differ from the reference's, and how far they may."""
     differ = "not finite" if found.difference is None else percent(found.difference)
     return differ, percent(found.bound)

@@ -10,7 +10,7 @@ from gpudoc.script.runner import CommandSession
 from gpudoc.tune.model.speed import sizes_to_time
 from gpudoc.tune.search.choose import choose_batch, explain_knee, explain_largest
 from gpudoc.tune.search.largest import BUDGET_ENDS, Largest, find_largest, settle_largest
-from gpudoc.tune.trial.messages import Point, Request
+from gpudoc.tune.trial.messages import Point, TrialRequest
 
 STEADY_STEPS = 20
 # larger batches are another training: no more than this many times the script's own is offered for speed
@@ -97,7 +97,7 @@ def _time(session: CommandSession, found: ScriptFindings, largest: Largest, usef
         if session.runner.overhead_s > session.free_s:
             session.say(f"no time left to time batch {batch}; a longer --budget would")
             break
-        request = Request(
+        request = TrialRequest(
             kind="speed",
             batches=(batch,),
             variant=session.variant,

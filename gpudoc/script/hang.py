@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpudoc.train.events import Hung
     from gpudoc.train.ranks.pulse import Beat
     from gpudoc.train.watch.hang import Stand
-    from gpudoc.train.watch.watch import Watch
+    from gpudoc.train.watch.watch import RankWatch
 
 _LOOK_S = 1.0
 _CLOSE_S = 2.0
@@ -58,12 +58,12 @@ class HangWatch:
         if self._thread is not None:
             self._thread.join(_CLOSE_S)
 
-    def watch(self, clock: Callable[[], float] = time.monotonic) -> Watch:
+    def watch(self, clock: Callable[[], float] = time.monotonic) -> RankWatch:
         """The watch over the command's ranks."""
         # a tenth of a second of imports that a command without training does without
-        from gpudoc.train.watch.watch import Watch
+        from gpudoc.train.watch.watch import RankWatch
 
-        return Watch(
+        return RankWatch(
             beats=lambda: living(self._folder),
             stands=look_at,
             say=self._said.put,

@@ -14,7 +14,7 @@ from gpudoc.tune.loader.messages import LoaderRun
 from gpudoc.tune.loader.search import Search, search_loader
 from gpudoc.tune.loader.session import MeasurementError
 from gpudoc.tune.model.loader import DEFAULT_PREFETCH, LoaderCosts, LoaderSetting
-from gpudoc.tune.trial.messages import End, Request, Trial
+from gpudoc.tune.trial.messages import End, Trial, TrialRequest
 
 # waiting less than this cannot be worth what the choice calls a difference
 NOTHING_TO_GAIN = 0.01
@@ -129,7 +129,7 @@ class LaunchMeasures:
             pin_memory=setting.pin_memory,
             persistent_workers=setting.num_workers > 0,
         )
-        request = Request(
+        request = TrialRequest(
             kind="loader",
             batches=(),
             variant=self.session.variant,

@@ -10,14 +10,14 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter
 
 from gpudoc.process.shortage import Shortage, shortage_told
-from gpudoc.profile.model import Part
+from gpudoc.profile.model import ProfilePart
 
 Purpose = Literal["look", "trial", "run"]
 Framework = Literal["torch", "accelerate", "lightning", "transformers", "timm"]
 Setting = Literal["num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "batch_size"]
 
 
-class LoaderOrder(Part):
+class LoaderOrder(ProfilePart):
     """How a loader is to be built; None leaves what the script says."""
 
     num_workers: int | None = Field(default=None, ge=0)
@@ -26,7 +26,7 @@ class LoaderOrder(Part):
     persistent_workers: bool | None = None
 
 
-class HookOrder(Part):
+class HookOrder(ProfilePart):
     """What the inside is to do in one launch of the script.
 
     `keys` are the loaders that `loader` and `batch` are for, by LoaderSeen.key; a loader that a framework builds from
@@ -53,7 +53,7 @@ class HookOrder(Part):
     device_index: int | None = Field(default=None, ge=0)
 
 
-class ScriptStart(Part):
+class ScriptStart(ProfilePart):
     """A process imported torch; rank and world as a launcher's variables tell them; `program` without its folder."""
 
     kind: Literal["start"] = "start"
@@ -69,7 +69,7 @@ class ScriptStart(Part):
     cuda: str | None
 
 
-class LoaderSeen(Part):
+class LoaderSeen(ProfilePart):
     """A DataLoader was built: where, from what, and which settings of the order were applied or refused, and why.
 
     `key` names it from launch to launch: the lines of the user's own code that led to it, its data set and whether it
@@ -105,7 +105,7 @@ class LoaderSeen(Part):
     notes: tuple[str, ...] = ()
 
 
-class DataSeen(Part):
+class DataSeen(ProfilePart):
     """What a loader's batches showed; None for what was not looked at.
 
     `random`: fetching one without workers drew random numbers. `other_thread`: it is read in another thread than the
@@ -123,7 +123,7 @@ class DataSeen(Part):
     largest: int | None = None
 
 
-class Total(Part):
+class Total(ProfilePart):
     """All steps of a process so far: seconds from the first request for a batch, of which waiting and evaluating."""
 
     steps: int = 0
@@ -133,7 +133,7 @@ class Total(Part):
     samples: int | None = None
 
 
-class StepsSeen(Part):
+class StepsSeen(ProfilePart):
     """Optimizer steps since the last such event; the lists have one entry per step and are left empty in a `run`.
 
     `seconds[i]` is from the end of the step before to the end of step `first + i`; `wait_s[i]` of it was waited for
@@ -167,7 +167,7 @@ class StepsSeen(Part):
     finite: bool | None = None
 
 
-class ExceptionLink(Part):
+class ExceptionLink(ProfilePart):
     """One exception of a chain: the names of its classes, what it says, its errno."""
 
     types: tuple[str, ...]
@@ -175,7 +175,7 @@ class ExceptionLink(Part):
     errno: int | None = None
 
 
-class ErrorSeen(Part):
+class ErrorSeen(ProfilePart):
     """The exception that ended a process, with those that led to it, and the CUDA allocator's numbers in bytes."""
 
     kind: Literal["error"] = "error"
@@ -197,7 +197,7 @@ class ErrorSeen(Part):
         return f"{last.types[0]}: {last.text}"
 
 
-class Aside(Part):
+class Aside(ProfilePart):
     """The hook stepped aside and why; the script goes on without it."""
 
     kind: Literal["aside"] = "aside"
@@ -205,7 +205,7 @@ class Aside(Part):
     why: str
 
 
-class StateRecord(Part):
+class StateRecord(ProfilePart):
     """What a training came to after `steps`: digests of each scalar that backward was called on and of the state, the
     files that were written and are still there with their sizes, and the seconds that recording took.
     """
@@ -219,7 +219,7 @@ class StateRecord(Part):
     seconds: float
 
 
-class LinesSeen(Part):
+class LinesSeen(ProfilePart):
     """The user's own lines on the main thread's stack: file, line, and in how many of `looks`.
 
     `keeps` are lines that add to what grew from step to step; `no_backward` ran modules in evaluation whose graph no
@@ -236,14 +236,14 @@ class LinesSeen(Part):
     threads: int
 
 
-class StepsMeasured(Part):
+class StepsMeasured(ProfilePart):
     """The steps that the order asked for have run."""
 
     kind: Literal["measured"] = "measured"
     at: float
 
 
-class ScriptEnd(Part):
+class ScriptEnd(ProfilePart):
     """The process ends in its own way: how many steps it made in how many seconds since it imported torch."""
 
     kind: Literal["end"] = "end"

@@ -14,7 +14,7 @@ from gpudoc.script.cell import blame
 from gpudoc.script.hook import ProcessSeen
 from gpudoc.script.look import blocks, look_at, steady
 from gpudoc.script.messages import ErrorSeen
-from gpudoc.tune.trial.messages import End, Point, Request, Trial
+from gpudoc.tune.trial.messages import End, Point, Trial, TrialRequest
 from gpudoc.tune.trial.outcome import classify_status
 from gpudoc.units import format_count, format_seconds
 
@@ -69,7 +69,7 @@ class LaunchRecord:
         return next((error for error in errors if error.shortage is not None), errors[0] if errors else None)
 
 
-def trial_of(request: Request, told: LaunchRecord, *, warm_steps: int, wake_s: float = 0.0) -> Trial:
+def trial_of(request: TrialRequest, told: LaunchRecord, *, warm_steps: int, wake_s: float = 0.0) -> Trial:
     """The trial: its end, and where steps were counted one point with blocks of steps as seconds of one batch."""
     end, detail = _end_of(told)
     if end is End.FITS and told.has_diverged and request.kind not in _OF_MEMORY:

@@ -14,7 +14,7 @@ from gpudoc.facts.identify import gpu_at
 from gpudoc.facts.model import Absent, Fact, Gpu, Machine
 from gpudoc.patterns import Pattern
 from gpudoc.profile import store
-from gpudoc.profile.match import Difference, differences
+from gpudoc.profile.match import FieldDifference, differences
 from gpudoc.profile.model import Hardware, Profile, WorkloadKey
 
 T = TypeVar("T")
@@ -175,7 +175,7 @@ def _spellings(command: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
             yield place, [*command[:place], spelled, *command[place + 1 :]]
 
 
-def _differences(profile: Profile, here: Hardware) -> tuple[Difference, ...]:
+def _differences(profile: Profile, here: Hardware) -> tuple[FieldDifference, ...]:
     """What is not the same here, the command aside; torch counts where it is known without starting the script."""
     there = profile.hardware
     known = here.model_copy(update={"count": there.count, "cuda": there.cuda, "torch": here.torch or there.torch})

@@ -302,9 +302,9 @@ def _cause(finished: RunEnd, log: str) -> Report | None:
         return None
     # half a second of imports that a run which goes well does without
     from gpudoc.doctor.live.judge import judge_end
-    from gpudoc.facts.live.job import Outcome
+    from gpudoc.facts.live.job import CommandOutcome
 
-    end = Outcome(
+    end = CommandOutcome(
         exit_code=None if finished.code < 0 else finished.code,
         signal=-finished.code if finished.code < 0 else None,
         log=log,

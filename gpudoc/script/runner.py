@@ -12,7 +12,7 @@ from gpudoc.script.trial import WARM_STEPS, Launches
 from gpudoc.stats import median
 from gpudoc.tune.search.session import Session
 from gpudoc.tune.trial.deadline import Deadline
-from gpudoc.tune.trial.messages import RUNS, End, Request, Trial, Variant
+from gpudoc.tune.trial.messages import RUNS, End, Trial, TrialRequest, Variant
 
 # to end a launch with all its processes, and to write what was found, on a busy machine
 _ENDING_S = 3.0
@@ -60,22 +60,22 @@ class CommandRunner:
         """Seconds of a typical launch, steps included."""
         return median(self._seconds) if self._seconds else self.look.start_s + 3.0
 
-    def cost_s(self, request: Request) -> float:
+    def cost_s(self, request: TrialRequest) -> float:
         """Seconds of the launch and of its end."""
         return self._expected_s(request) + _ENDING_S
 
-    def _expected_s(self, request: Request) -> float:
+    def _expected_s(self, request: TrialRequest) -> float:
         """Those of a typical launch, and what a larger batch adds to its steps."""
         growth = max(0.0, request.batches[0] / self.reference - 1.0) if request.batches else 0.0
         return self.overhead_s + growth * self.look.step_s * (request.steps + WARM_STEPS)
 
-    def usual_patience_s(self, request: Request) -> float:
+    def usual_patience_s(self, request: TrialRequest) -> float:
         """How long a launch may take: several times as long as the look's, since a larger batch takes longer."""
         growth = max(1.0, request.batches[0] / self.reference) if request.batches else 1.0
         steps_s = 3 * growth * self.look.step_s * (request.steps + 8)
         return max(30.0, 4 * self.look.start_s) + steps_s + 3 * request.seconds_per_batch
 
-    def run(self, request: Request, deadline: Deadline, *, left_s: float, most_s: float | None = None) -> Trial:
+    def run(self, request: TrialRequest, deadline: Deadline, *, left_s: float, most_s: float | None = None) -> Trial:
         """One launch; one that hangs while the time for it is up says so."""
         del left_s
         usual_s = self.usual_patience_s(request)

@@ -35,7 +35,7 @@ from gpudoc.tune.search.journal import Header, Journal, find_journal, open_journ
 from gpudoc.tune.search.repetition import Repetition
 from gpudoc.tune.search.session import Session
 from gpudoc.tune.trial.deadline import Deadline
-from gpudoc.tune.trial.messages import WAKE_S, Request
+from gpudoc.tune.trial.messages import WAKE_S, TrialRequest
 from gpudoc.units import format_bytes
 
 # raised whenever what a trial does changes, so that older journals are not mixed with newer trials
@@ -191,7 +191,9 @@ class _Search:
             raise divergence(told, self._name)
         lever, why_not = lever_of(look, takes_batch=self._launches.command.takes_batch)
         found = ScriptFindings(look=look, lever=lever, why_no_lever=why_not)
-        found.defaults.append(trial_of(Request(kind="look", batches=()), told, warm_steps=WARM_STEPS, wake_s=WAKE_S))
+        found.defaults.append(
+            trial_of(TrialRequest(kind="look", batches=()), told, warm_steps=WARM_STEPS, wake_s=WAKE_S)
+        )
         found.notes += look.asides
         if self._options.only_looks:
             return self._result(found)

@@ -13,7 +13,7 @@ from gpudoc.tune.options import SearchOptions
 from gpudoc.tune.search.comparison import Side, compare_in_turns, loses
 from gpudoc.tune.search.levers import give_up
 from gpudoc.tune.trial.deadline import TimeUpError
-from gpudoc.tune.trial.messages import Request, Variant
+from gpudoc.tune.trial.messages import TrialRequest, Variant
 from gpudoc.units import format_seconds
 
 _LOADER_SHARE = 0.45
@@ -124,8 +124,8 @@ def _compare(session: CommandSession, options: SearchOptions, found: ScriptFindi
         return
     session.reserved_s = 0.0
 
-    def ask(side: Side, turn: int) -> Request:
-        request = Request(kind=side, batches=(), steps=_PAIR_STEPS, seconds_per_batch=_PAIR_S, repeat=turn)
+    def ask(side: Side, turn: int) -> TrialRequest:
+        request = TrialRequest(kind=side, batches=(), steps=_PAIR_STEPS, seconds_per_batch=_PAIR_S, repeat=turn)
         if side == "default":
             return request
         return request.model_copy(

@@ -14,7 +14,7 @@ from gpudoc.tune.search.choose import speedup
 from gpudoc.tune.search.levers import row_of
 from gpudoc.tune.search.repetition import wins
 from gpudoc.tune.search.variants import SLEEPING
-from gpudoc.tune.trial.messages import Request, Trial, Variant
+from gpudoc.tune.trial.messages import Trial, TrialRequest, Variant
 
 # with threads asleep, then each once more because others disturb them; and what is left for the rest
 _LAUNCHES, _FEWEST = 4, 2
@@ -38,7 +38,7 @@ def try_sleeping(session: CommandSession, found: ScriptFindings) -> None:
             f"that the loader's choice may be too small: a longer --budget"
         )
         return
-    plain = Request(kind="variant", batches=(), steps=_STEPS, seconds_per_batch=_SECONDS)
+    plain = TrialRequest(kind="variant", batches=(), steps=_STEPS, seconds_per_batch=_SECONDS)
     asleep = plain.model_copy(update={"variant": Variant.model_validate(SLEEPING.changes)})
     as_it_is = found.defaults[0].model_copy(update={"request": plain})
     others = f"others keep {noise.most_cpus:.1f} CPUs busy, and OpenMP's threads spin meanwhile"

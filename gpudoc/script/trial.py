@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from gpudoc.process.beside import Meter
+from gpudoc.process.beside import LoadMeter
 from gpudoc.process.cgroup import oom_kills
 from gpudoc.process.openmp import missing_for_any
 from gpudoc.script import launch
@@ -22,7 +22,7 @@ from gpudoc.script.loads import Loads
 from gpudoc.script.look import Lever
 from gpudoc.script.messages import HookOrder, LoaderOrder, LoaderSeen
 from gpudoc.script.outcome import LaunchRecord, trial_of
-from gpudoc.tune.trial.messages import WAKE_S, Request, Trial
+from gpudoc.tune.trial.messages import WAKE_S, Trial, TrialRequest
 
 WARM_STEPS = 3
 LOOK_STEPS, LOOK_S = 24, 3.0
@@ -78,7 +78,7 @@ class Launches:
         order = HookOrder(purpose="look", warm_steps=WARM_STEPS, steps=LOOK_STEPS, seconds=LOOK_S, wake_s=WAKE_S)
         return self._launch(words, order, patience_s, self.memory_limit_bytes)
 
-    def run(self, request: Request, *, patience_s: float) -> Trial:
+    def run(self, request: TrialRequest, *, patience_s: float) -> Trial:
         """The trial of `request`, given up when nothing was measured after `patience_s`."""
         order = self._order(request)
         batch = request.batches[0] if request.batches else None
@@ -100,7 +100,7 @@ class Launches:
         """The command as it is with an order of the caller's, while some files hold something else."""
         return self._launch(self.command.words, order, patience_s, self.memory_limit_bytes, more, files)
 
-    def _order(self, request: Request) -> HookOrder:
+    def _order(self, request: TrialRequest) -> HookOrder:
         feed, ahead = request.feed, self.own_ahead
         loader = None
         if feed is not None:
@@ -142,7 +142,7 @@ class Launches:
             folder.mkdir()
             variables = environment(folder, order, {**self.starting, **TRACKERS_OFF, **more})
             cell = Cell(scratch=self.scratch, network=self.network, files=files) if self.isolated else None
-            kills, began, meter = oom_kills(), time.monotonic(), Meter()
+            kills, began, meter = oom_kills(), time.monotonic(), LoadMeter()
             running = launch.start(
                 words,
                 environment=variables,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     # whoever watches a run need not import torch
     from gpudoc.train.meter.meters import Split
     from gpudoc.train.ranks.pace import Slow
-    from gpudoc.train.settings import Settings
+    from gpudoc.train.settings import TrainSettings
 
 # where the time of training goes. "host": the GPU had nothing to do because Python was late with its work; "compile":
 # torch.compile was at work
@@ -42,7 +42,7 @@ class Started:
     name: str
     run_dir: Path
     device: str
-    settings: Settings
+    settings: TrainSettings
     num_parameters: int
     num_samples: int | None
     steps_per_epoch: int | None

@@ -10,7 +10,7 @@ from gpudoc.train.loop.census import Census
 from gpudoc.train.loop.course import Course
 from gpudoc.train.loop.loop import Loop
 from gpudoc.train.report.sinks import Sinks
-from gpudoc.train.settings import Settings
+from gpudoc.train.settings import TrainSettings
 from gpudoc.train.state.run_dir import Run
 from gpudoc.train.step.step import Stepper
 from gpudoc.train.stop import Stop
@@ -31,7 +31,7 @@ class Job:
     """One run on one rank."""
 
     workload: Workload
-    settings: Settings
+    settings: TrainSettings
     run: Run
     origin: Origin
     course: Course

@@ -12,7 +12,7 @@ from gpudoc.train.settings import Value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class TrainRequest:
     """What the command line asks for; `flags` are settings that were typed, `arguments` the line to repeat.
 
     `may_restart`: this process is the command itself and may start again when the settings need another environment.
@@ -35,7 +35,7 @@ class Request:
     on_hang: str = "report"
 
 
-def go_on(request: Request, run_dir: Path) -> str:
+def go_on(request: TrainRequest, run_dir: Path) -> str:
     """The command that continues this run."""
     kept = without(request.arguments, "--resume", "--run-dir")
     if not any(word.partition("=")[0] == "--model" for word in kept):

@@ -9,11 +9,11 @@ from contextlib import suppress
 from gpudoc.errors import GpudocError
 from gpudoc.process.imports import uncollected
 from gpudoc.train.events import Event, Finished, NothingLearnedError, Said
-from gpudoc.train.request import Request, go_on
+from gpudoc.train.request import TrainRequest, go_on
 from gpudoc.train.stop import Stop, slurm_deadline
 
 
-def run(request: Request) -> Iterator[Event]:
+def run(request: TrainRequest) -> Iterator[Event]:
     """Train as requested. The last event is `Finished`, unless a GpudocError says what is wrong.
 
     Signals are heard from the first moment on; leaving the iterator early ends workers and releases the run directory.
@@ -34,14 +34,14 @@ def run(request: Request) -> Iterator[Event]:
             return
         job, lock = built
         stop.last_words = f"Go on with: {go_on(request, job.run.path)}"
-        from gpudoc.process.beside import Meter
+        from gpudoc.process.beside import LoadMeter
         from gpudoc.process.memory import lift_limit
         from gpudoc.train.loop.loop import note_of_syncs
         from gpudoc.train.watch.watching import Hangs, events_of, watching
 
         progress = job.course.progress
         problem: Exception | None = None
-        meter = Meter()
+        meter = LoadMeter()
         hangs = Hangs()
         try:
             try:

@@ -28,7 +28,7 @@ Source = Literal["flag", "profile", "config", "default", "checkpoint"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class TrainSettings:
     """What training runs with. `micro_batch` is an upper bound per device, `steps` the total."""
 
     precision: str = "auto"
@@ -177,7 +177,7 @@ def parse_limit(text: str | None) -> int | None:
         raise GpudocError(f"--memory-limit: {problem}", hint="--memory-limit 8GiB") from None
 
 
-def resolve(flags: Mapping[str, Value], config: Config, profile: Profile | None, around: Surroundings) -> Settings:
+def resolve(flags: Mapping[str, Value], config: Config, profile: Profile | None, around: Surroundings) -> TrainSettings:
     """The settings of a run from flags (already parsed), config and profile; GpudocError when they contradict."""
     values: dict[str, Value] = {}
     sources: dict[str, Source] = {}
@@ -195,9 +195,9 @@ def resolve(flags: Mapping[str, Value], config: Config, profile: Profile | None,
         layer, notes = _from_profile(profile, flags, config.train.policy)
         put(layer, "profile")
     put(flags, "flag")
-    known = {f.name for f in fields(Settings)}
+    known = {f.name for f in fields(TrainSettings)}
     later = ("global_batch", "steps")
-    settings = Settings(**{k: v for k, v in values.items() if k in known and k not in later})  # type: ignore[arg-type]
+    settings = TrainSettings(**{k: v for k, v in values.items() if k in known and k not in later})  # type: ignore[arg-type]
     settings = replace(settings, sources=sources, notes=tuple(notes))
     if "compile_mode" in flags and not settings.compile:
         raise GpudocError(
@@ -282,8 +282,8 @@ def _from_profile(
 
 
 def _with_batches(
-    settings: Settings, values: Mapping[str, Value], sources: dict[str, Source], around: Surroundings
-) -> Settings:
+    settings: TrainSettings, values: Mapping[str, Value], sources: dict[str, Source], around: Surroundings
+) -> TrainSettings:
     micro, steps_given = values.get("micro_batch"), values.get("accumulation")
     world = around.world
     reference = settings.reference_batch
@@ -314,8 +314,8 @@ def _with_batches(
 
 
 def _with_steps(
-    settings: Settings, values: Mapping[str, Value], sources: dict[str, Source], around: Surroundings
-) -> Settings:
+    settings: TrainSettings, values: Mapping[str, Value], sources: dict[str, Source], around: Surroundings
+) -> TrainSettings:
     """`steps` is the total; --epochs beats the config's steps, --steps beats both."""
     steps = values.get("steps")
     by_epochs = sources.get("epochs") == "flag" and sources.get("steps") != "flag"
@@ -327,7 +327,7 @@ def _with_steps(
     return replace(settings, steps=_as_int(steps))
 
 
-def _with_workers(settings: Settings, around: Surroundings) -> Settings:
+def _with_workers(settings: TrainSettings, around: Surroundings) -> TrainSettings:
     """A preset's workers never exceed the CPUs of this process; what was asked for by a flag is taken as it is."""
     updates: dict[str, Value] = {}
     if settings.source("num_workers") != "flag" and settings.num_workers > around.num_cpus:

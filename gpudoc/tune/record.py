@@ -17,7 +17,7 @@ from gpudoc.tune.model.scaling import SpeedSpan
 from gpudoc.tune.search.choose import explain_knee, explain_largest, explain_variant
 from gpudoc.tune.search.largest import Largest
 from gpudoc.tune.trial.messages import Trial, Variant
-from gpudoc.workload.config import Loaded
+from gpudoc.workload.config import LoadedConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class Context:
     `asked` are the options of the command but for its budget.
     """
 
-    config: Loaded
+    config: LoadedConfig
     hardware: model.Hardware
     workload: model.WorkloadKey
     device: str
@@ -110,12 +110,12 @@ def _now() -> str:
     return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
 
 
-def evidence_of(found: Findings, trials: Sequence[Trial], limit_bytes: int | None) -> model.Evidence:
+def evidence_of(found: Findings, trials: Sequence[Trial], limit_bytes: int | None) -> model.ProfileEvidence:
     """What the settings rest on: every trial, what was tried of each part, the gain with its doubt."""
     largest, gain, noise = found.largest, found.gain, noise_of(trials)
     ratio = SpeedSpan(1.0, 1.0, 1.0) if found.kept_default else gain.ratio
     steps = [trial for trial in trials if trial.request.kind != "plan" and not _is_for_loader(trial)]
-    return model.Evidence(
+    return model.ProfileEvidence(
         largest_batch=largest.batch if largest else None,
         fastest_batch=found.choice.fastest if found.choice else None,
         memory_limit_bytes=limit_bytes,
@@ -155,18 +155,18 @@ def _parts_found(
     )
 
 
-def _memory_model(largest: Largest | None) -> model.MemoryModel | None:
+def _memory_model(largest: Largest | None) -> model.MemoryFit | None:
     """The line of peak memory over the batch; None where none was found."""
     if largest is None or largest.line is None:
         return None
-    return model.MemoryModel(
+    return model.MemoryFit(
         fixed_bytes=round(largest.line.fixed_bytes),
         bytes_per_sample=round(largest.line.bytes_per_sample, 1),
         residual=round(largest.residual),
     )
 
 
-def _rows(trial: Trial) -> list[model.Trial]:
+def _rows(trial: Trial) -> list[model.ProfileTrial]:
     """One row for each batch of a trial that was measured, and one for the batch that ended it."""
     rows = [_row(trial, point.batch, True) for point in trial.points if point.batch != trial.failed_batch]
     if not trial.fits or not rows:
@@ -175,12 +175,12 @@ def _rows(trial: Trial) -> list[model.Trial]:
     return rows
 
 
-def _row(trial: Trial, batch: int, fits: bool) -> model.Trial:
+def _row(trial: Trial, batch: int, fits: bool) -> model.ProfileTrial:
     point, request = trial.point(batch), trial.request
     is_launch = trial.how == "launch"
     rate = point.samples_per_s if point else None
     rate = trial.samples_per_s if is_launch else None if rate is None else rate * request.ranks
-    return model.Trial(
+    return model.ProfileTrial(
         kind=request.kind,
         batch=batch,
         fits=fits,

@@ -60,7 +60,7 @@ from gpudoc.tune.trial.launcher import InspectionError, Launcher, Where
 from gpudoc.tune.trial.messages import Variant
 from gpudoc.tune.trial.wire import Inspection
 from gpudoc.units import format_bytes
-from gpudoc.workload.config import Loaded, load_config
+from gpudoc.workload.config import LoadedConfig, load_config
 
 # raised whenever what a trial does changes, so that older journals are not mixed with newer trials
 _METHOD = "7"
@@ -131,7 +131,7 @@ def run(
 @dataclass(slots=True)
 class _Search:
     _options: SearchOptions
-    _loaded: Loaded
+    _loaded: LoadedConfig
     _choice: Choice
     _machine: Machine
     _progress: Progress

@@ -16,10 +16,10 @@ from torch import nn
 
 from gpudoc.errors import GpudocError
 from gpudoc.workload.batch import Batch, num_samples
-from gpudoc.workload.config import Data, Loaded, Target, load_config
+from gpudoc.workload.config import Data, LoadedConfig, Target, load_config
 from gpudoc.workload.document import nearest
 from gpudoc.workload.targets import Allowed, call, resolve, takes
-from gpudoc.workload.weights import Match, load_weights
+from gpudoc.workload.weights import WeightsMatch, load_weights
 
 Collate = Callable[[list[object]], Batch]
 Dataset = torch.utils.data.Dataset[object]
@@ -36,7 +36,7 @@ class ReportsEvaluation(Protocol):
 class Workload:
     """What one config trains. Building is lazy; the data set is built once, the model afresh on each call."""
 
-    def __init__(self, loaded: Loaded) -> None:
+    def __init__(self, loaded: LoadedConfig) -> None:
         self.name = loaded.name
         self.folder = loaded.folder
         self.builtin = loaded.builtin
@@ -87,7 +87,7 @@ class Workload:
             raise GpudocError(f"{self.config.model.target}: the model has no parameter to train")
         return model
 
-    def load_weights(self, model: nn.Module) -> Match | None:
+    def load_weights(self, model: nn.Module) -> WeightsMatch | None:
         """Put the config's weights into a model that was just built; None when it names none."""
         weights = self.config.model.weights
         return None if weights is None else load_weights(model, weights, self.folder)

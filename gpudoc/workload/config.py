@@ -25,7 +25,7 @@ from pydantic import (
 from gpudoc.errors import GpudocError
 from gpudoc.patterns import Pattern
 from gpudoc.policy import Policy
-from gpudoc.reading import Document, parse_yaml
+from gpudoc.reading import YamlDocument, parse_yaml
 from gpudoc.workload.document import nearest, read_document, validate
 
 BUILTIN = ("quickstart", "images")
@@ -42,13 +42,13 @@ def _check_target(text: str) -> str:
 TargetName = Annotated[str, AfterValidator(_check_target)]
 
 
-class Section(BaseModel):
+class ConfigSection(BaseModel):
     """A part of the file: unknown keys are mistakes, values do not change after reading."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=True)
 
 
-class Target(Section):
+class Target(ConfigSection):
     """Something to import and call: `target: package.module:name` with plain `args`."""
 
     target: TargetName
@@ -60,7 +60,7 @@ class Target(Section):
         return _normalise(data)
 
 
-class Weights(Section):
+class Weights(ConfigSection):
     """A file of weights to start from, seen from the config's folder: safetensors, torch.save, an index or a folder.
 
     Only names in the file that begin with `prefix` count; it is taken off, and `into` is put before what is left.
@@ -93,7 +93,7 @@ class Model(Target):
         return _without(handler(self), "weights", "frozen")
 
 
-class Group(Section):
+class ParameterGroup(ConfigSection):
     """Parameters that the optimizer steps with their own arguments; other arguments are as for the rest."""
 
     parameters: list[NamePattern] = Field(min_length=1)
@@ -113,7 +113,7 @@ class Group(Section):
 class Optimizer(Target):
     """The optimizer, and the groups of parameters that are not stepped as all others are; the first match counts."""
 
-    groups: list[Group] = Field(default_factory=list)
+    groups: list[ParameterGroup] = Field(default_factory=list)
 
     @model_serializer(mode="wrap")
     def _only_what_is_set(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
@@ -128,7 +128,7 @@ class Data(Target):
     eval: Target | None = None
 
 
-class Schedule(Section):
+class Schedule(ConfigSection):
     """The learning rate as a function of the step."""
 
     name: Literal["constant", "cosine", "linear", "one_cycle"] = "constant"
@@ -136,7 +136,7 @@ class Schedule(Section):
     final_share: float = Field(default=0.0, ge=0, le=1)
 
 
-class Fsdp(Section):
+class Fsdp(ConfigSection):
     """How a model that one device does not hold is spread over several (FSDP2).
 
     `reshard`: whether a block's gathered weights go after its forward pass and are gathered again for backward; auto
@@ -151,7 +151,7 @@ class Fsdp(Section):
     offload: bool = False
 
 
-class Train(Section):
+class Train(ConfigSection):
     """How it is trained; `global_batch` is the number of samples one optimizer step learns from, on all ranks."""
 
     global_batch: Union[Literal["auto"], Annotated[int, Field(ge=1)]] = "auto"
@@ -188,7 +188,7 @@ class Train(Section):
         return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-class Config(Section):
+class Config(ConfigSection):
     """A whole cfg.yaml; `loss` is left out when the model returns its loss."""
 
     model: Model
@@ -213,7 +213,7 @@ class Config(Section):
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-class Loaded(BaseModel):
+class LoadedConfig(BaseModel):
     """A config with its name and the folder that its targets may be imported from."""
 
     model_config = ConfigDict(frozen=True)
@@ -224,13 +224,13 @@ class Loaded(BaseModel):
     builtin: bool = False
 
 
-def load_config(source: str) -> Loaded:
+def load_config(source: str) -> LoadedConfig:
     """The config named `source`: 'quickstart', 'images' or a file; GpudocError lists every mistake at once."""
     if source in BUILTIN and not Path(source).is_file():
         text = resources.files("gpudoc.workload").joinpath(f"builtin/{source}.yaml").read_text("utf-8")
         document = parse_yaml(text, f"built-in {source}", "config")
         config = validate(document, document.data, Config, "config")
-        return Loaded(name=source, folder=Path.cwd(), config=config, builtin=True)
+        return LoadedConfig(name=source, folder=Path.cwd(), config=config, builtin=True)
     path = Path(source)
     # `exists` of the standard library fails for a name that is too long, and for a folder that may not be entered
     if not path.suffix and not os.path.exists(path):  # noqa: PTH110
@@ -238,10 +238,10 @@ def load_config(source: str) -> Loaded:
     document = read_document(path, "config")
     config = validate(document, document.data, Config, "config")
     _check_builtin_module(config, document)
-    return Loaded(name=path.stem, folder=path.resolve().parent, config=config)
+    return LoadedConfig(name=path.stem, folder=path.resolve().parent, config=config)
 
 
-def _check_builtin_module(config: Config, document: Document) -> None:
+def _check_builtin_module(config: Config, document: YamlDocument) -> None:
     """Reserve `gpudoc.` for the built-in workloads, since a config has no business with the program's own code."""
     for key, target in (("model", config.model), ("data", config.data), ("loss", config.loss)):
         if target and target.target.startswith("gpudoc.") and not target.target.startswith("gpudoc.workload."):

@@ -11,7 +11,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from gpudoc.errors import GpudocError
-from gpudoc.reading import Document, Location, UnreadableError, read_yaml
+from gpudoc.reading import Location, UnreadableError, YamlDocument, read_yaml
 
 _SHOWN = 12
 _PLAINER = {
@@ -22,7 +22,7 @@ _PLAINER = {
 Model = TypeVar("Model", bound=BaseModel)
 
 
-def read_document(path: Path, what: str) -> Document:
+def read_document(path: Path, what: str) -> YamlDocument:
     """The YAML in `path`; GpudocError naming file, line and column when it cannot be read."""
     try:
         return read_yaml(path, what)
@@ -32,7 +32,7 @@ def read_document(path: Path, what: str) -> Document:
         raise
 
 
-def validate(document: Document, data: object, model: type[Model], what: str) -> Model:
+def validate(document: YamlDocument, data: object, model: type[Model], what: str) -> Model:
     """`data` as `model`; otherwise one GpudocError that lists every mistake with line, key and nearest valid name."""
     if not isinstance(data, Mapping):
         raise GpudocError(f"{document.name}:1: a {what} is a mapping of keys, not {type(data).__name__}")
@@ -64,7 +64,7 @@ def _similar_files(path: Path) -> str:
     return f"{path.parent / close[0]} exists" if close else ""
 
 
-def _describe(document: Document, model: type[BaseModel], error: Mapping[str, object]) -> tuple[str, str]:
+def _describe(document: YamlDocument, model: type[BaseModel], error: Mapping[str, object]) -> tuple[str, str]:
     """Where a mistake stands ('file:line: key: ') and what it is, apart, so that a union's branches can be joined."""
     raw = error["loc"]
     location = tuple(part for part in raw if isinstance(part, str | int)) if isinstance(raw, tuple) else ()
@@ -98,7 +98,7 @@ def _join_branches(mistakes: Iterable[tuple[str, str]]) -> list[str]:
     return [place + message for place, found in together.items() for message in found]
 
 
-def _as_written(document: Document, location: Location, *, keep_last: bool) -> Location:
+def _as_written(document: YamlDocument, location: Location, *, keep_last: bool) -> Location:
     """`location` without the parts pydantic adds for the branches of a union, which stand in no file."""
     kept: Location = ()
     for index, part in enumerate(location):

@@ -33,7 +33,7 @@ Read = Callable[[], torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Match:
+class WeightsMatch:
     """What a file and a model have in common: names that were loaded, and what either has alone.
 
     `misshapen` holds sentences: names on both sides whose shapes differ, which are not loaded.
@@ -63,7 +63,7 @@ class Match:
         return said
 
 
-def load_weights(model: nn.Module, weights: Weights, folder: Path) -> Match:
+def load_weights(model: nn.Module, weights: Weights, folder: Path) -> WeightsMatch:
     """Copy the tensors of `weights.file`, seen from `folder`, into `model`, in the model's own types.
 
     GpudocError for a file that cannot be read, for one without a tensor that fits, and, where `weights.strict`, for any
@@ -75,7 +75,7 @@ def load_weights(model: nn.Module, weights: Weights, folder: Path) -> Match:
         own = model.state_dict()
         fitting = {name: key for name, key in names.items() if name in own and own[name].shape == shapes[key]}
         tied = {own[name].data_ptr() for name in fitting}
-        match = Match(
+        match = WeightsMatch(
             file=path.name,
             loaded=tuple(fitting),
             num_bytes=sum(own[name].nbytes for name in fitting),
@@ -209,7 +209,7 @@ def _itself(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def _complaint(match: Match) -> str:
+def _complaint(match: WeightsMatch) -> str:
     parts = [f"model.weights: {match.file} does not fit the model: {len(match.loaded)} tensors match"]
     if match.missing:
         parts.append(f"the file lacks {_some(match.missing)}")
@@ -220,7 +220,7 @@ def _complaint(match: Match) -> str:
     return "; ".join(parts)
 
 
-def _way_out(match: Match, weights: Weights) -> str:
+def _way_out(match: WeightsMatch, weights: Weights) -> str:
     """A prefix with which more would match, where there is one; else how to load what does match."""
     for name in match.unexpected:
         for other in match.missing:

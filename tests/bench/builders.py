@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpudoc.bench.model import Measurement, Reading, Situation
+from gpudoc.bench.model import Measurement, RawReading, Situation
 from gpudoc.bench.settle import settle
 from gpudoc.facts.model import Container, Gpu, Host, Link, Machine, PciDevice
 
@@ -36,7 +36,9 @@ def machine(gpu=H100, **host):
 
 
 def reading(name="h2d", device="cuda:0", samples=(50.0,) * 9, unit="GB/s", **rest):
-    return Reading(name=name, device=device, parameters=rest.pop("parameters", {}), unit=unit, samples=samples, **rest)
+    return RawReading(
+        name=name, device=device, parameters=rest.pop("parameters", {}), unit=unit, samples=samples, **rest
+    )
 
 
 def row(name="h2d", device="cuda:0", value=50.0, parameters=None, context=None, **rest) -> Measurement:

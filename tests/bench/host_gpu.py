@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from gpudoc.bench.gpu import GpuTraits
-from gpudoc.bench.sampling import Bench, Plan
+from gpudoc.bench.sampling import Bench, SamplingPlan
 from gpudoc.units import GIB, MIB
 
 TRAITS = GpuTraits(name="host", sm_count=6, l2_bytes=MIB, capability=(9, 0), memory_bytes=GIB)
@@ -54,4 +54,4 @@ class HostGpu:
 def bench(budget_s=0.05, gpu=None, **plan):
     """A Bench for a case under test."""
     fields = {"device": "cuda:0", "quick": True, "memory_bytes": GIB, "threads": 1, **plan}
-    return Bench(plan=Plan(**fields), budget_s=budget_s, gpu=gpu)
+    return Bench(plan=SamplingPlan(**fields), budget_s=budget_s, gpu=gpu)

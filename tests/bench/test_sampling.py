@@ -8,8 +8,8 @@ from gpudoc.bench.sampling import (
     LOOK_S,
     MAX_SAMPLES,
     MIN_SAMPLES,
+    OtherLoad,
     Row,
-    Surroundings,
     collect_samples,
     is_tight,
     sample_point,
@@ -91,9 +91,9 @@ class Counted:
 def test_the_load_of_the_host_stands_beside_the_samples_and_is_read_seldom(monkeypatch):
     now = SimpleNamespace(s=100.0)
     monkeypatch.setattr(sampling, "time", SimpleNamespace(monotonic=lambda: now.s))
-    monkeypatch.setattr(sampling, "Meter", Counted)
+    monkeypatch.setattr(sampling, "LoadMeter", Counted)
     Counted.reads = 0
-    beside = Surroundings(Counted())
+    beside = OtherLoad(Counted())
     # shorter than what the kernel counts: what was seen just before holds
     for _ in range(10):
         now.s += LOOK_S / 20
@@ -105,7 +105,7 @@ def test_the_load_of_the_host_stands_beside_the_samples_and_is_read_seldom(monke
 
 
 def test_what_was_never_seen_of_the_host_is_not_said():
-    assert Surroundings(SimpleNamespace(read=lambda: None)).context() == {}
+    assert OtherLoad(SimpleNamespace(read=lambda: None)).context() == {}
 
 
 def test_a_point_carries_its_row_its_round_and_the_clock():

@@ -54,20 +54,21 @@ def test_a_device_that_is_none(asked):
 def test_beside_others_nothing_is_measured_unless_told_to():
     other = GpuProcess(pid=2**22 + 7, alive=True, name="python", sm_percent=90)
     busy = built.machine(built.gpu(0, processes=(other,)), built.gpu(1))
-    on = target.Target(busy, Choice(device="cuda", index=0, why="asked for"))
+    on = target.BenchTarget(busy, Choice(device="cuda", index=0, why="asked for"))
     with pytest.raises(GpudocError, match="others compute on cuda:0: python") as caught:
         target.before_measuring(on, quick=True, shared=False)
     assert caught.value.exit_code == ExitCode.BAD_ANSWER
     (said,) = target.before_measuring(on, quick=True, shared=True)
     assert "valid only while they run" in said
-    free = target.Target(busy, Choice(device="cuda", index=1, why="asked for"))
+    free = target.BenchTarget(busy, Choice(device="cuda", index=1, why="asked for"))
     # rows between GPUs use the other one as well
     said, lasts = target.before_measuring(free, quick=False, shared=False)
     assert said.startswith("! others compute on cuda:0: python")
     assert said.endswith("figures over several GPUs are valid only while they run")
     assert lasts.startswith("takes about 1 min 20 s")
-    alone = target.Target(built.machine(built.gpu(0)), Choice(device="cuda", index=0, why="asked for"))
+    alone = target.BenchTarget(built.machine(built.gpu(0)), Choice(device="cuda", index=0, why="asked for"))
     assert target.before_measuring(alone, quick=True, shared=False) == []
     assert (
-        target.before_measuring(target.Target(busy, Choice(device="cpu", why="asked")), quick=True, shared=False) == []
+        target.before_measuring(target.BenchTarget(busy, Choice(device="cpu", why="asked")), quick=True, shared=False)
+        == []
     )

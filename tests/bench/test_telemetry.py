@@ -2,14 +2,14 @@ import threading
 
 import pytest
 
-from gpudoc.bench.telemetry import Look, Telemetry, annotate, open_telemetry, summarise
+from gpudoc.bench.telemetry import CounterSample, Telemetry, annotate, open_telemetry, summarise
 from gpudoc.facts.gpu_counters import GpuCounters
 from gpudoc.facts.model import Absent
 from tests.bench.builders import reading
 
 
 def look(at, **counters):
-    return Look(at, GpuCounters(**counters))
+    return CounterSample(at, GpuCounters(**counters))
 
 
 def test_a_reading_gets_what_was_seen_between_its_begin_and_end():

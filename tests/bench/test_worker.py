@@ -11,13 +11,13 @@ import pytest
 
 from gpudoc.bench import worker
 from gpudoc.bench.model import Case
-from gpudoc.bench.sampling import MIN_SAMPLES, Plan
+from gpudoc.bench.sampling import MIN_SAMPLES, SamplingPlan
 from gpudoc.bench.worker import plan_from_json, plan_to_json, share_of_time
 from tests.bench.builders import reading
 from tests.bench.host_gpu import HostGpu
 from tests.waiting import wait_until
 
-PLAN = Plan(device="cpu", only=("clock",), quick=True, rounds=2, budget_s=10.0, cpu_flags=("avx2", "fma"))
+PLAN = SamplingPlan(device="cpu", only=("clock",), quick=True, rounds=2, budget_s=10.0, cpu_flags=("avx2", "fma"))
 
 
 def start(plan):

@@ -196,7 +196,7 @@ def test_a_command_is_watched_until_its_cause_is_clear_unless_the_seconds_are_na
 
     def launch(command, *, seconds, listener):
         asked.append((seconds, listener.clear is not None and listener.clear(slow)))
-        return facts.Outcome(exit_code=0, signal=None, seconds=30.0, log="", watch=slow, interrupted=False)
+        return facts.CommandOutcome(exit_code=0, signal=None, seconds=30.0, log="", watch=slow, interrupted=False)
 
     monkeypatch.setattr(facts, "launch", launch)
     app.run(["doctor", *given, "--", "python", "train.py"])
@@ -216,7 +216,7 @@ def test_a_verdict_that_the_jobs_output_pushed_away_is_said_again_at_its_end(mon
         listener.watched(slow)
         if printed:
             listener.sink(1, printed)
-        return facts.Outcome(exit_code=0, signal=None, seconds=30.0, log="", watch=slow, interrupted=False)
+        return facts.CommandOutcome(exit_code=0, signal=None, seconds=30.0, log="", watch=slow, interrupted=False)
 
     monkeypatch.setattr(facts, "launch", launch)
     assert app.run(["doctor", "--", "python", "train.py"]) == 0
@@ -241,7 +241,7 @@ def test_a_standstill_after_the_watch_is_named_and_counts_unless_the_job_ends_we
         listener.stalled(stands)
         # said once
         listener.stalled(stands)
-        return facts.Outcome(
+        return facts.CommandOutcome(
             exit_code=code, signal=None if code == 0 else 15, seconds=90.0, log="", watch=slow, interrupted=code is None
         )
 
@@ -261,7 +261,7 @@ def test_a_command_whose_end_nobody_knows_is_no_success(monkeypatch, capfd):
     def launch(command, *, seconds, listener):
         listener.watched(slow)
         # another process took it in
-        return facts.Outcome(exit_code=None, signal=None, seconds=30.0, log="", watch=slow, interrupted=False)
+        return facts.CommandOutcome(exit_code=None, signal=None, seconds=30.0, log="", watch=slow, interrupted=False)
 
     monkeypatch.setattr(facts, "launch", launch)
     assert app.run(["doctor", "--", "python", "train.py"]) == 1

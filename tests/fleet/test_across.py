@@ -15,7 +15,7 @@ import pytest
 
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.fleet import across
-from gpudoc.fleet.across import Options, check
+from gpudoc.fleet.across import AcrossOptions, check
 from gpudoc.fleet.documents import load_record
 from gpudoc.fleet.record import Spot
 from tests.fleet.allocation import ROOT, SHORT, Allocation
@@ -217,7 +217,7 @@ def beside_ann(monkeypatch):
 
 def test_a_node_where_others_compute_ends_the_run_before_anything_is_measured(beside_ann):
     with pytest.raises(GpudocError, match="others compute on cuda:0: ann's") as caught:
-        across.run(Options(device="cpu"))
+        across.run(AcrossOptions(device="cpu"))
     assert caught.value.exit_code is ExitCode.BAD_ANSWER
     assert "--shared" in caught.value.hint
     assert beside_ann == []
@@ -226,7 +226,7 @@ def test_a_node_where_others_compute_ends_the_run_before_anything_is_measured(be
 def test_with_shared_it_is_said_and_goes_on(beside_ann):
     said = []
     heard = SimpleNamespace(say=said.append, advance=lambda *_: None)
-    assert across.run(Options(device="cpu", shared=True), heard) is not None
+    assert across.run(AcrossOptions(device="cpu", shared=True), heard) is not None
     assert [line for line in said if "ann's; its figures are valid only while they run" in line]
     assert beside_ann == [True]
 
@@ -234,8 +234,8 @@ def test_with_shared_it_is_said_and_goes_on(beside_ann):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (Options(device="cuda:1"), "names one"),
-        (Options(only=("speed",)), "no such part"),
+        (AcrossOptions(device="cuda:1"), "names one"),
+        (AcrossOptions(only=("speed",)), "no such part"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_before_anything_starts(options, said):
@@ -245,4 +245,4 @@ def test_what_cannot_be_measured_is_refused_before_anything_starts(options, said
 
 def test_a_data_folder_must_be_there(tmp_path):
     with pytest.raises(GpudocError, match="not a folder"):
-        check(Options(data=tmp_path / "none"))
+        check(AcrossOptions(data=tmp_path / "none"))

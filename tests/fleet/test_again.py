@@ -6,7 +6,7 @@ import pytest
 
 from gpudoc.fleet import again, stages
 from gpudoc.fleet.again import measure_again
-from gpudoc.fleet.record import Measure, Missing, Spot
+from gpudoc.fleet.record import Measure, MissingPart, Spot
 from gpudoc.fleet.stages import QUICK, Scheme
 from gpudoc.fleet.verdict import Suspect
 from gpudoc.progress import SILENT
@@ -54,7 +54,7 @@ def silent(monkeypatch, play):
 
 def test_a_node_that_is_still_silent_was_asked_twice(monkeypatch):
     one = silent(monkeypatch, lambda rank, order: {})
-    one.roster.lose(1, Missing("died", "silent", "training"))
+    one.roster.lose(1, MissingPart("died", "silent", "training"))
     # never heard, and its time is over
     monkeypatch.setattr(one._meeting, "lives", lambda rank: False)
     measure_again(one, SCHEME, SILENT)
@@ -64,7 +64,7 @@ def test_a_node_that_is_still_silent_was_asked_twice(monkeypatch):
 @pytest.mark.parametrize(("answer", "attempts"), [(well(), 1), ({"answers": {"cuda:0": {"failed": "again"}}}, 2)])
 def test_a_gpu_that_hung_is_tried_in_a_new_process(monkeypatch, answer, attempts):
     one = silent(monkeypatch, lambda rank, order: answer if order["do"] == "children" else {})
-    one.roster.nodes[1].missing = Missing("hung", "cuda:0", "training")
+    one.roster.nodes[1].missing = MissingPart("hung", "cuda:0", "training")
     one.roster.nodes[1].units[0].gone = "cuda:0"
     measure_again(one, SCHEME, SILENT)
     assert one.roster.nodes[1].missing.attempts == attempts

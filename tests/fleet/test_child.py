@@ -10,11 +10,11 @@ import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
-from gpudoc.bench.sampling import Plan
+from gpudoc.bench.sampling import SamplingPlan
 from gpudoc.fleet.child import DUTIES, SIZES, run_group
-from gpudoc.fleet.hand import Answer, Hand
+from gpudoc.fleet.hand import Hand, OrderAnswer
 from gpudoc.fleet.meeting import open_store
-from gpudoc.fleet.place import Place
+from gpudoc.fleet.place import EnginePlace
 from tests.fleet.allocation import free_port
 
 
@@ -29,7 +29,7 @@ def test_every_duty_has_a_name_that_orders_use():
 
 @pytest.fixture
 def two():
-    hands = [Hand(Plan(device="cpu", quick=True)) for _ in range(2)]
+    hands = [Hand(SamplingPlan(device="cpu", quick=True)) for _ in range(2)]
     for hand in hands:
         hand.start()
     yield hands
@@ -39,7 +39,7 @@ def two():
 
 def test_two_children_meet_in_a_store_sweep_and_compare_clocks(two):
     port = free_port()
-    _store, _ = open_store(Place(engine="srun", world=2, port=port))
+    _store, _ = open_store(EnginePlace(engine="srun", world=2, port=port))
     common = {
         "do": "group", "id": "group/0", "world": 2, "address": "127.0.0.1", "port": port, "one_node": True,
         "operations": ["all_reduce", "all_to_all", "clock"], "sizes": [8, 4096], "seconds": 600.0, "limit_s": 100.0,
@@ -51,7 +51,7 @@ def test_two_children_meet_in_a_store_sweep_and_compare_clocks(two):
         hand._send(json.dumps({**common, "rank": rank}))
     answers = []
     for hand in two:
-        answer = Answer()
+        answer = OrderAnswer()
         hand._listen(answer, 120, "done")
         answers.append(answer)
     assert [answer.failed for answer in answers] == ["", ""]

@@ -8,9 +8,9 @@ import pytest
 
 from gpudoc.fleet import meeting
 from gpudoc.fleet.conductor import Conductor, Exchange, Group
-from gpudoc.fleet.ledger import Ledger, Setting
+from gpudoc.fleet.ledger import Circumstances, Ledger
 from gpudoc.fleet.meeting import Meeting
-from gpudoc.fleet.place import Place
+from gpudoc.fleet.place import EnginePlace
 from gpudoc.fleet.record import Spot
 from gpudoc.fleet.roster import Node, Roster, Unit
 from gpudoc.progress import SILENT
@@ -48,7 +48,7 @@ def impatient(monkeypatch):
 
 def conductor(play, nodes: int = 3) -> Conductor:
     found = [Node(host=f"n{n}", ranks=[n], units=[Unit(Spot(n, 0), n, "cuda:0")]) for n in range(nodes)]
-    here = Meeting(Players(play), Place(engine="srun", world=nodes))
+    here = Meeting(Players(play), EnginePlace(engine="srun", world=nodes))
     return Conductor(here, Roster(found), Ledger(), SILENT)
 
 
@@ -58,7 +58,7 @@ def well(*events):
 
 def exchange_all(one: Conductor) -> None:
     units = tuple(one.roster.units())
-    one.exchange([Group(units, tuple(unit.spot for unit in units))], ALL, Setting(scope="group"), "testing")
+    one.exchange([Group(units, tuple(unit.spot for unit in units))], ALL, Circumstances(scope="group"), "testing")
 
 
 def readings(one: Conductor):
@@ -141,12 +141,12 @@ def test_a_second_measurement_is_marked_and_on_the_chosen_nodes_in_new_processes
     one.begin_again({0, 2})
     assert told == [(0, "restart"), (2, "restart")]
     assert [unit.spot.node for unit in one.units()] == [0, 2]
-    one.measure([(unit, {"do": "steps"}) for unit in one.units()], ("train_step",), Setting(), 1.0, "testing")
+    one.measure([(unit, {"do": "steps"}) for unit in one.units()], ("train_step",), Circumstances(), 1.0, "testing")
     assert {m.attempt for m in one.ledger.record(one.roster).measures} == {2}
 
 
 def test_a_unit_without_an_answer_has_a_failed_reading_under_each_name():
     one = conductor(lambda rank, order: {"failed": "OSError: no"} if rank == 0 else well(), nodes=2)
-    one.measure([(unit, {"do": "cases"}) for unit in one.units()], ("h2d", "matmul"), Setting(), 1.0, "testing")
+    one.measure([(unit, {"do": "cases"}) for unit in one.units()], ("h2d", "matmul"), Circumstances(), 1.0, "testing")
     assert {(reading.at, reading.failed) for reading in readings(one)} == {((Spot(0, 0),), "OSError: no")}
     assert len(readings(one)) == 2

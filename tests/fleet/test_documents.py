@@ -18,7 +18,7 @@ from gpudoc.fleet.record import (
     FleetReading,
     FleetRecord,
     Measure,
-    Missing,
+    MissingPart,
     Spot,
 )
 
@@ -44,7 +44,9 @@ def a_record() -> FleetRecord:
             findings_again=("ecc_errors",),
             unchecked=(Skipped("nvlink_down", "no NVLink facts"),),
         ),
-        FleetNode(host="cn18", missing=Missing("died", "cn18: connection reset", "matmul", 2), doctor=Absent("died")),
+        FleetNode(
+            host="cn18", missing=MissingPart("died", "cn18: connection reset", "matmul", 2), doctor=Absent("died")
+        ),
     )
     readings = (
         FleetReading(at=(Spot(0, 0),), samples=(700.5, 701.25), context={"sm_clock_mhz": 1980.0}),
@@ -80,7 +82,7 @@ def test_a_record_comes_back_as_it_was_but_for_the_hosts(tmp_path):
     assert back.nodes[0].doctor == "broken"
     assert back.nodes[0].findings_again == ("ecc_errors",)
     assert back.nodes[1].doctor == Absent("died")
-    assert back.nodes[1].missing == Missing("died", "<node-1>: connection reset", "matmul", 2)
+    assert back.nodes[1].missing == MissingPart("died", "<node-1>: connection reset", "matmul", 2)
 
 
 def test_no_host_is_named_in_the_document():

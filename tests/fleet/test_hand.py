@@ -7,7 +7,7 @@ import sys
 import psutil
 import pytest
 
-from gpudoc.bench.sampling import Plan
+from gpudoc.bench.sampling import SamplingPlan
 from gpudoc.fleet import hand as room
 from gpudoc.fleet.hand import Hand
 
@@ -34,7 +34,7 @@ for line in sys.stdin:
 @pytest.fixture
 def played(monkeypatch):
     monkeypatch.setattr(room, "PROGRAM", (sys.executable, "-c", PLAYED))
-    hand = Hand(Plan(device="cpu"))
+    hand = Hand(SamplingPlan(device="cpu"))
     hand.start()
     yield hand
     hand.end()
@@ -87,7 +87,7 @@ def test_it_may_be_ended_while_it_is_being_ended(played, monkeypatch):
 def test_a_real_child_gives_the_same_digests_as_another_one():
     seen = []
     for _ in range(2):
-        hand = Hand(Plan(device="cpu"))
+        hand = Hand(SamplingPlan(device="cpu"))
         try:
             hand.start()
             answer = hand.ask({"do": "digests", "size": 64, "seconds": 0.05}, 120)

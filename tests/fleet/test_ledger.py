@@ -6,8 +6,8 @@ import pytest
 
 from gpudoc.facts.model import Absent
 from gpudoc.fleet.documents import record_to_json
-from gpudoc.fleet.ledger import Ledger, Setting, merge, readable_context
-from gpudoc.fleet.record import FleetGpu, FleetNode, FleetRecord, Missing, Spot
+from gpudoc.fleet.ledger import Circumstances, Ledger, merge, readable_context
+from gpudoc.fleet.record import FleetGpu, FleetNode, FleetRecord, MissingPart, Spot
 from gpudoc.fleet.roster import Node, Roster, Unit
 
 HERE = (Spot(0, 0),)
@@ -31,10 +31,10 @@ def roster(*hosts: str) -> Roster:
 
 def test_the_same_figure_of_two_gpus_is_one_measure_and_another_load_is_another():
     ledger = Ledger()
-    ledger.take(HERE, sampled(), Setting())
-    ledger.take((Spot(1, 0),), sampled(), Setting())
-    ledger.take(HERE, sampled(), Setting(load="together"))
-    ledger.take(HERE, sampled(), Setting(attempt=2))
+    ledger.take(HERE, sampled(), Circumstances())
+    ledger.take((Spot(1, 0),), sampled(), Circumstances())
+    ledger.take(HERE, sampled(), Circumstances(load="together"))
+    ledger.take(HERE, sampled(), Circumstances(attempt=2))
     measures = ledger.record(roster("a", "b")).measures
     assert [(m.load, m.attempt, len(m.readings)) for m in measures] == [
         ("alone", 1, 2),
@@ -46,7 +46,7 @@ def test_the_same_figure_of_two_gpus_is_one_measure_and_another_load_is_another(
 
 def test_a_wrong_result_is_no_figure():
     ledger = Ledger()
-    ledger.take(HERE, sampled(corrupted="the product is off by 3"), Setting())
+    ledger.take(HERE, sampled(corrupted="the product is off by 3"), Circumstances())
     (reading,) = ledger.record(roster("a")).measures[0].readings
     assert reading.samples == ()
     assert reading.failed == "wrong result: the product is off by 3"
@@ -54,7 +54,7 @@ def test_a_wrong_result_is_no_figure():
 
 def test_what_could_not_be_had_is_kept_with_its_reason():
     ledger = Ledger()
-    ledger.fail(HERE, "train_step", "RuntimeError: no", Setting())
+    ledger.fail(HERE, "train_step", "RuntimeError: no", Circumstances())
     (measure,) = ledger.record(roster("a")).measures
     assert (measure.unit, measure.readings[0].failed) == ("samples/s", "RuntimeError: no")
 
@@ -62,8 +62,8 @@ def test_what_could_not_be_had_is_kept_with_its_reason():
 def test_digests_keep_how_often_and_the_library_beats_the_package():
     ledger = Ledger()
     ledger.described[0] = FleetNode(versions={"cublas": Absent("no package"), "torch": "2"})
-    ledger.take(HERE, {"event": "digest", "product": "mm", "seen": {"a": 3}}, Setting(load="together"))
-    ledger.take(HERE, {"event": "library", "cublas": "12.8.4"}, Setting())
+    ledger.take(HERE, {"event": "digest", "product": "mm", "seen": {"a": 3}}, Circumstances(load="together"))
+    ledger.take(HERE, {"event": "library", "cublas": "12.8.4"}, Circumstances())
     record = ledger.record(roster("a"))
     assert (record.digests[0].seen, record.digests[0].hot) == ({"a": 3}, True)
     assert record.nodes[0].versions == {"cublas": "12.8.4", "torch": "2"}
@@ -95,7 +95,7 @@ def test_half_a_description_is_said_to_be_one_and_the_node_is_not_healthy():
 
 
 def test_a_rank_that_nobody_heard_of_has_no_host():
-    nobody = Roster([Node(host="rank 3", missing=Missing("no gpudoc", "silent"))])
+    nobody = Roster([Node(host="rank 3", missing=MissingPart("no gpudoc", "silent"))])
     assert isinstance(Ledger().record(nobody).nodes[0].host, Absent)
 
 

@@ -10,7 +10,7 @@ import pytest
 from gpudoc.errors import GpudocError
 from gpudoc.fleet import meeting
 from gpudoc.fleet.meeting import LeaderLostError, Meeting, open_store
-from gpudoc.fleet.place import Place
+from gpudoc.fleet.place import EnginePlace
 from gpudoc.process.arguments import own_python
 from gpudoc.process.seal import Seal
 from tests.fleet.allocation import free_port
@@ -41,7 +41,7 @@ def impatient(monkeypatch):
 
 
 def of(store, rank=0, world=3, seal=None) -> Meeting:
-    return Meeting(store, Place(engine="srun", rank=rank, world=world), seal)
+    return Meeting(store, EnginePlace(engine="srun", rank=rank, world=world), seal)
 
 
 def test_answers_are_gathered_and_who_is_silent_is_left_out_of_them(impatient):
@@ -162,7 +162,7 @@ def test_a_store_that_is_gone_is_told_in_one_line():
 
 def test_a_port_that_is_taken_and_a_rank_0_that_does_not_come_are_told(monkeypatch):
     port = free_port()
-    place = Place(engine="srun", world=2, port=port)
+    place = EnginePlace(engine="srun", world=2, port=port)
     store, same = open_store(place)
     assert same == port
     store.set("key", "value")
@@ -171,4 +171,4 @@ def test_a_port_that_is_taken_and_a_rank_0_that_does_not_come_are_told(monkeypat
         open_store(place)
     monkeypatch.setattr(meeting, "JOIN_S", 1.0)
     with pytest.raises(GpudocError, match="could not reach rank 0"):
-        open_store(Place(engine="srun", rank=1, world=2, port=free_port()))
+        open_store(EnginePlace(engine="srun", rank=1, world=2, port=free_port()))

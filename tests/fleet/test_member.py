@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from gpudoc.bench.target import Target
+from gpudoc.bench.target import BenchTarget
 from gpudoc.doctor.device import Choice
 from gpudoc.facts.model import Gpu, GpuProcess, Machine, TorchBuild
 from gpudoc.fleet import hand
 from gpudoc.fleet.meeting import Meeting
 from gpudoc.fleet.member import Member, hello
-from gpudoc.fleet.place import Place
+from gpudoc.fleet.place import EnginePlace
 from tests.fleet.test_hand import PLAYED
 from tests.fleet.test_meeting import Memory
 
 GPUS = (Gpu(index=0, name="H200", pci_address="0000:0F:00.0"), Gpu(index=1, name="H200", pci_address="0000:10:00.0"))
-ON_GPU = Target(Machine(gpus=GPUS, torch=TorchBuild(device_count=2)), Choice(device="cuda", why="the GPU"))
-ON_CPU = Target(Machine(), Choice(device="cpu", why="the CPU, as asked for"))
+ON_GPU = BenchTarget(Machine(gpus=GPUS, torch=TorchBuild(device_count=2)), Choice(device="cuda", why="the GPU"))
+ON_CPU = BenchTarget(Machine(), Choice(device="cpu", why="the CPU, as asked for"))
 
 
 def test_a_greeting_names_every_gpu_by_its_address():
@@ -41,7 +41,7 @@ def test_a_greeting_says_who_else_computes_on_its_gpus():
 
 def test_gpus_are_counted_though_the_machine_did_not_say_in_time(monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
-    late = Target(Machine(gpus=GPUS), ON_GPU.choice)
+    late = BenchTarget(Machine(gpus=GPUS), ON_GPU.choice)
     assert list(hello(late, "n1")["devices"]) == ["cuda:0", "cuda:1", "cuda:2", "cuda:3"]
 
 
@@ -53,12 +53,12 @@ def store(monkeypatch):
 
 def follow(store, *orders):
     """The replies of a process to these orders; it has heard the end when they are done."""
-    leader = Meeting(store, Place(engine="srun", world=2))
+    leader = Meeting(store, EnginePlace(engine="srun", world=2))
     store.set("beat/0", "1")
     for number, order in enumerate(orders):
         leader.say(f"order/{number}/1", order)
     leader.say(f"order/{len(orders)}/1", {"do": "restart"})
-    member = Member(Meeting(store, Place(engine="srun", rank=1, world=2)), ON_CPU, None)
+    member = Member(Meeting(store, EnginePlace(engine="srun", rank=1, world=2)), ON_CPU, None)
     # the end is told once the last order is answered
     answered = store.set
 
@@ -111,14 +111,14 @@ class Asked:
 
     def ask(self, order, seconds):
         self.orders.append(order)
-        return hand.Answer()
+        return hand.OrderAnswer()
 
 
 @pytest.mark.parametrize(
     ("own", "cases", "read"), [(None, "folder", ""), ("/own", "folder", "/own"), ("/own", "x", "")]
 )
 def test_which_folder_is_read_is_not_for_an_order_to_say(own, cases, read):
-    member = Member(Meeting(Memory(), Place(engine="srun")), ON_CPU, None if own is None else Path(own))
+    member = Member(Meeting(Memory(), EnginePlace(engine="srun")), ON_CPU, None if own is None else Path(own))
     member._hands["cpu"] = child = Asked()
     member._ask("cpu", {"do": "cases", "cases": [cases], "data": "/etc"}, 1.0)
     assert [order["data"] for order in child.orders] == [read]

@@ -6,7 +6,7 @@ import json
 import socket
 from dataclasses import replace
 
-from gpudoc.bench.target import Target
+from gpudoc.bench.target import BenchTarget
 from gpudoc.doctor.device import Choice
 from gpudoc.facts.model import Absent, Driver, Gpu, Machine, Package, PythonFacts, TorchBuild
 from gpudoc.fleet.documents import load
@@ -20,7 +20,7 @@ MACHINE = Machine(
     torch=TorchBuild(version="2.9.1", cuda_version=(12, 8), device_count=2),
     python=PythonFacts(packages=PACKAGES),
 )
-TARGET = Target(MACHINE, Choice(device="cuda", why="the GPU"))
+TARGET = BenchTarget(MACHINE, Choice(device="cuda", why="the GPU"))
 
 
 def test_versions_are_those_that_ranks_should_share():

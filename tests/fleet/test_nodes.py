@@ -6,7 +6,7 @@ import pytest
 
 from gpudoc.doctor.model import Finding, observe
 from gpudoc.fleet.nodes import clock_findings, node_findings, silent_findings, software_findings
-from gpudoc.fleet.record import FleetNode, FleetRecord, Missing, Spot
+from gpudoc.fleet.record import FleetNode, FleetRecord, MissingPart, Spot
 from gpudoc.fleet.software import differences
 
 ECC = Finding(id="gpu_ecc_error", confidence=0.9, title="ECC errors", evidence=(observe("xid", 48, "dmesg"),))
@@ -17,7 +17,7 @@ ECC = Finding(id="gpu_ecc_error", confidence=0.9, title="ECC errors", evidence=(
     [("died", 1, False), ("died", 2, True), ("hung", 2, True), ("no gpudoc", 2, False), ("another version", 2, False)],
 )
 def test_a_silent_node_is_named_and_drained_only_when_a_second_start_failed_too(reason, attempts, drain):
-    silent = FleetNode(missing=Missing(reason, "connection reset", "matmul", attempts))
+    silent = FleetNode(missing=MissingPart(reason, "connection reset", "matmul", attempts))
     (found,) = silent_findings(FleetRecord(nodes=(FleetNode(), silent)))
     assert found.at == (Spot(1),)
     assert found.drain is drain
@@ -26,7 +26,7 @@ def test_a_silent_node_is_named_and_drained_only_when_a_second_start_failed_too(
 
 
 def test_nodes_with_one_reason_are_one_finding():
-    nodes = tuple(FleetNode(missing=Missing("no gpudoc", "not found")) for _ in range(3))
+    nodes = tuple(FleetNode(missing=MissingPart("no gpudoc", "not found")) for _ in range(3))
     (found,) = silent_findings(FleetRecord(nodes=nodes))
     assert found.at == (Spot(0), Spot(1), Spot(2))
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from gpudoc.fleet.prometheus import to_prometheus
-from gpudoc.fleet.record import FleetNode, Measure, Missing, Spot
+from gpudoc.fleet.record import FleetNode, Measure, MissingPart, Spot
 from gpudoc.fleet.verdict import judge
 from tests.fleet.simulated import Plan, again, build
 
@@ -21,7 +21,7 @@ def text_of(record):
 def record_of():
     record, truth = build(Plan(nodes=10, gpus=2, seed=1, slow={Spot(3, 1): 15.0}, only=("matmul", "loader")))
     record = again(record, truth)
-    nodes = (*record.nodes, FleetNode(missing=Missing("died", "gone")))
+    nodes = (*record.nodes, FleetNode(missing=MissingPart("died", "gone")))
     return replace(record, nodes=nodes)
 
 

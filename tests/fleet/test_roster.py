@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpudoc.fleet.record import Missing, Spot
+from gpudoc.fleet.record import MissingPart, Spot
 from gpudoc.fleet.roster import make_roster
 
 
@@ -56,7 +56,7 @@ def test_a_node_without_a_gpu_among_others_is_named_and_still_examined():
     told = {0: hello("a"), 1: hello("b", kind="cpu", devices={"cpu": ""}, problem="the driver is not loaded")}
     roster = make_roster(told, 2, "1", ())
     assert roster.nodes[1].units == []
-    assert roster.nodes[1].missing == Missing("died", "the driver is not loaded", "looking for its GPUs")
+    assert roster.nodes[1].missing == MissingPart("died", "the driver is not loaded", "looking for its GPUs")
     assert roster.leaders() == [0, 1]
 
 
@@ -80,8 +80,8 @@ def test_a_greeting_that_is_cut_off_or_says_nothing_of_devices_is_named():
 
 def test_a_rank_that_is_lost_takes_its_gpus_with_it_and_the_next_one_leads():
     roster = make_roster({0: hello("a"), 1: hello("a"), 2: hello("b")}, 3, "1", ())
-    roster.lose(0, Missing("died", "silent", "training"))
-    roster.lose(1, Missing("hung", "later", "training"))
+    roster.lose(0, MissingPart("died", "silent", "training"))
+    roster.lose(1, MissingPart("hung", "later", "training"))
     assert roster.leaders() == [2]
     assert {unit.spot.node for unit in roster.units()} == {1}
     # the first reason stands
@@ -94,7 +94,7 @@ def test_what_cannot_be_the_name_of_a_host_is_no_node(host):
     """The names go to scripts that drain nodes."""
     roster = make_roster({0: hello("n1"), 1: hello(host)}, 2, "1", ())
     assert [node.host for node in roster.nodes] == ["n1", "rank 1"]
-    assert roster.nodes[1].missing == Missing("unreadable", "a greeting without the name of a host", "joining")
+    assert roster.nodes[1].missing == MissingPart("unreadable", "a greeting without the name of a host", "joining")
 
 
 def test_a_host_that_the_engine_does_not_know_is_no_node():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpudoc.facts.model import Absent
-from gpudoc.fleet.record import FleetGpu, FleetNode, FleetRecord, Missing
+from gpudoc.fleet.record import FleetGpu, FleetNode, FleetRecord, MissingPart
 from gpudoc.fleet.software import clocks_apart, differences
 
 
@@ -44,7 +44,7 @@ def test_a_node_that_lacks_a_gpu_differs():
 
 
 def test_a_node_that_never_answered_is_no_difference_of_software():
-    silent = FleetNode(missing=Missing("died", "connection reset"))
+    silent = FleetNode(missing=MissingPart("died", "connection reset"))
     assert differences(FleetRecord(nodes=(node(), node(), silent))) == ()
 
 

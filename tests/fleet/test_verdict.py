@@ -8,7 +8,7 @@ import pytest
 
 from gpudoc.errors import ExitCode
 from gpudoc.facts.model import Absent
-from gpudoc.fleet.record import Digest, FleetGpu, FleetNode, FleetReading, FleetRecord, Measure, Missing, Spot
+from gpudoc.fleet.record import Digest, FleetGpu, FleetNode, FleetReading, FleetRecord, Measure, MissingPart, Spot
 from gpudoc.fleet.verdict import bad_hosts, headline, judge, suspects
 from tests.fleet.simulated import Plan, again, build
 
@@ -81,7 +81,7 @@ def test_a_job_loses_what_its_slowest_gpu_lacks(planted, verdict):
 
 def test_a_node_that_did_not_answer_makes_no_verdict_healthy():
     record, _ = build(Plan(nodes=12, gpus=4, seed=2))
-    nodes = (*record.nodes, FleetNode(missing=Missing("hung", "no answer in 300 s", "all_reduce")))
+    nodes = (*record.nodes, FleetNode(missing=MissingPart("hung", "no answer in 300 s", "all_reduce")))
     verdict = judge(replace(record, nodes=nodes))
     assert verdict.word == "unknown"
     assert verdict.exit_code is ExitCode.BAD_ANSWER

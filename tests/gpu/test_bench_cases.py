@@ -7,7 +7,7 @@ import torch
 
 from gpudoc.bench.cases import cuda_copies, cuda_launch, cuda_matmul, cuda_memory, cuda_peers
 from gpudoc.bench.gpu import CudaGpu
-from gpudoc.bench.sampling import Bench, Plan
+from gpudoc.bench.sampling import Bench, SamplingPlan
 from gpudoc.stats import median
 from gpudoc.units import GIB, MIB
 from tests.standin.gpus import real_gpu
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.gpu
 
 @pytest.fixture(scope="module")
 def bench():
-    plan = Plan(device="cuda:0", quick=True, memory_bytes=8 * GIB, num_gpus=torch.cuda.device_count())
+    plan = SamplingPlan(device="cuda:0", quick=True, memory_bytes=8 * GIB, num_gpus=torch.cuda.device_count())
     return Bench(plan=plan, budget_s=5.0, gpu=CudaGpu(0))
 
 

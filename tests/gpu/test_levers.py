@@ -15,7 +15,7 @@ from gpudoc.tune.search.runner import WorkloadRunner
 from gpudoc.tune.search.session import Session
 from gpudoc.tune.search.variants import LEVERS
 from gpudoc.tune.trial.launcher import Launcher, Where
-from gpudoc.tune.trial.messages import Request, Variant
+from gpudoc.tune.trial.messages import TrialRequest, Variant
 from gpudoc.units import GIB
 from tests.standin.gpus import real_gpu
 from tests.tune.planted import write_workload
@@ -49,7 +49,7 @@ def steps(tmp_path):
             budget_s=1e6,
         )
         yield lambda **changes: session.attempt(
-            Request(kind="variant", batches=(64,), variant=Variant(**changes), seconds_per_batch=1.0)
+            TrialRequest(kind="variant", batches=(64,), variant=Variant(**changes), seconds_per_batch=1.0)
         )
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from gpudoc.train.meter.meters import Meter
-from gpudoc.train.state.capture import Progress, capture
+from gpudoc.train.state.capture import RunProgress, capture
 from gpudoc.train.state.staging import Staging
 from gpudoc.train.step import precision
 from gpudoc.train.step.step import Micro, Parts, Stepper
@@ -175,7 +175,7 @@ def test_a_checkpoint_holds_the_state_of_its_step_though_steps_go_on_at_once():
     for _ in range(2):
         found.run([Micro(batch(), 1.0)])
     weights, rows = state_at(found)
-    content = capture(found, Progress(step=2), {}, {}, staging)
+    content = capture(found, RunProgress(step=2), {}, {}, staging)
     for _ in range(3):
         found.run([Micro(batch(), 1.0)])
     content.copying.wait()
@@ -188,12 +188,12 @@ def test_a_checkpoint_holds_the_state_of_its_step_though_steps_go_on_at_once():
 def test_the_next_update_waits_for_the_copy_and_the_host_does_not():
     found, staging = large_stepper(), Staging(GPU)
     found.run([Micro(batch(), 1.0)])
-    capture(found, Progress(step=1), {}, {}, staging).copying.wait()
+    capture(found, RunProgress(step=1), {}, {}, staging).copying.wait()
     torch.cuda.synchronize()
     one = batch()
     torch.cuda.set_sync_debug_mode("error")
     try:
-        content = capture(found, Progress(step=1), {}, {}, staging)
+        content = capture(found, RunProgress(step=1), {}, {}, staging)
         assert found.copying is content.copying
         found.run([Micro(one, 1.0)])
         assert found.copying is None
@@ -207,7 +207,7 @@ def test_pinned_memory_is_kept_between_checkpoints():
     found.run([Micro(batch(), 1.0)])
     places = []
     for number in range(2):
-        content = capture(found, Progress(step=number), {}, {}, staging)
+        content = capture(found, RunProgress(step=number), {}, {}, staging)
         content.copying.wait()
         assert all(tensor.is_pinned() for tensor in content.model.values())
         places.append([tensor.data_ptr() for tensor in content.model.values()])
@@ -221,7 +221,7 @@ def test_what_may_not_be_pinned_is_copied_all_the_same(monkeypatch):
     found, staging = stepper("fp32"), Staging(GPU)
     found.run([Micro(batch(), 1.0)])
     weights, rows = state_at(found)
-    content = capture(found, Progress(step=1), {}, {}, staging)
+    content = capture(found, RunProgress(step=1), {}, {}, staging)
     if content.copying is not None:
         content.copying.wait()
     assert_holds(content, weights, rows)

@@ -22,7 +22,7 @@ from gpudoc.tune.search.largest import find_largest, settle_largest
 from gpudoc.tune.search.runner import FIT_STEPS, WorkloadRunner
 from gpudoc.tune.search.session import Session
 from gpudoc.tune.trial.launcher import Launcher, Where
-from gpudoc.tune.trial.messages import End, Request, Variant
+from gpudoc.tune.trial.messages import End, TrialRequest, Variant
 from gpudoc.units import GIB, MIB
 from tests.standin.gpus import real_gpu
 from tests.tune.planted import write_workload
@@ -78,7 +78,7 @@ def open_session(tmp_path):
 
 
 def fits(session, batch):
-    request = Request(kind="fit", batches=(batch,), variant=session.variant, steps=FIT_STEPS)
+    request = TrialRequest(kind="fit", batches=(batch,), variant=session.variant, steps=FIT_STEPS)
     return session.runner.launcher.run(request, session.runner.where)
 
 
@@ -144,7 +144,7 @@ def test_activation_checkpointing_lets_more_fit(open_session):
 @pytest.mark.parametrize("fused", [True, False])
 def test_the_optimizer_runs_with_and_without_its_fused_kernel(open_session, fused):
     session = open_session(4 * GIB, Variant(fused=fused))
-    request = Request(kind="variant", batches=(8,), variant=session.variant, seconds_per_batch=0.5)
+    request = TrialRequest(kind="variant", batches=(8,), variant=session.variant, seconds_per_batch=0.5)
     trial = session.run(request)
     assert trial.fits
     assert trial.points[-1].samples_per_s > 0

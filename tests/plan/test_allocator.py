@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpudoc.plan.allocator import CachingAllocator, OutOfMemoryError, Part, replay, replay_parts
+from gpudoc.plan.allocator import CachingAllocator, OutOfMemoryError, StoryPart, replay, replay_parts
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -179,11 +179,11 @@ def test_of_free_blocks_of_one_size_the_lowest_address_is_taken(rising):
 
 
 def test_the_parts_of_a_story_share_one_allocator_and_may_have_sizes_of_their_own():
-    kept = Part([30 * MIB, 20 * MIB], [0, 1, ~1])
-    smaller = Part([30 * MIB, 12 * MIB], [1, ~1, ~0])
+    kept = StoryPart([30 * MIB, 20 * MIB], [0, 1, ~1])
+    smaller = StoryPart([30 * MIB, 12 * MIB], [1, ~1, ~0])
     story = replay_parts([kept, smaller])
     assert (story.reserved_peak_bytes, story.allocated_peak_bytes) == (50 * MIB, 50 * MIB)
     assert replay_parts([kept, smaller], 50 * MIB).fits
     assert not replay_parts([kept, smaller], 48 * MIB).fits
-    larger = Part([30 * MIB, 22 * MIB], [1, ~1])
+    larger = StoryPart([30 * MIB, 22 * MIB], [1, ~1])
     assert replay_parts([kept, larger], 52 * MIB).retries == 1

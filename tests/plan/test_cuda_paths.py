@@ -6,7 +6,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from gpudoc.plan.cuda_paths import like_cuda, prefer_foreach
-from gpudoc.plan.tape import Kind
+from gpudoc.plan.tape import StorageKind
 from gpudoc.plan.tracing import Recipe, record
 
 
@@ -31,8 +31,8 @@ def test_attention_with_dropout_keeps_no_score_matrix():
     rows = 256
     score = 4 * 4 * (rows // 4) ** 2 * 4
     like_cpu, like_gpu = (record(recipe(step, like=like), rows) for like in ("cpu", "cuda"))
-    assert max(b.size_bytes for b in like_cpu.blocks if b.kind is Kind.ACTIVATIONS) >= score
-    assert max(b.size_bytes for b in like_gpu.blocks if b.kind is Kind.ACTIVATIONS) < score
+    assert max(b.size_bytes for b in like_cpu.blocks if b.kind is StorageKind.ACTIVATIONS) >= score
+    assert max(b.size_bytes for b in like_gpu.blocks if b.kind is StorageKind.ACTIVATIONS) < score
 
 
 @pytest.mark.parametrize(("dtype", "copies"), [(torch.float32, True), (torch.bfloat16, False)])

@@ -5,7 +5,7 @@ import torch
 
 from gpudoc import plan
 from gpudoc.errors import GpudocError
-from gpudoc.plan import Settings
+from gpudoc.plan import PlanSettings
 from gpudoc.plan.from_workload import workload_recipe
 from gpudoc.plan.need import Need
 from gpudoc.plan.planning import traced
@@ -57,19 +57,19 @@ def workload(tmp_path, monkeypatch):
 
 
 def test_inputs_have_the_shape_of_the_longest_sample(workload):
-    tokens, _ = workload_recipe(workload, Settings()).batch(7)
+    tokens, _ = workload_recipe(workload, PlanSettings()).batch(7)
     assert tokens.shape == (7, 44)
     assert tokens.dtype is torch.long
 
 
-@pytest.mark.parametrize("settings", [Settings(), Settings(accumulation=3)])
+@pytest.mark.parametrize("settings", [PlanSettings(), PlanSettings(accumulation=3)])
 def test_the_plan_of_a_workload_is_its_real_peak(workload, settings):
     recipe = workload_recipe(workload, settings)
     predicted = plan.predict(workload, settings).memory.peak_bytes(50)
     assert predicted == pytest.approx(measured_peak(recipe, 50), rel=0.001, abs=GENERATOR_BYTES)
 
 
-@pytest.mark.parametrize("settings", [Settings(), Settings(like="cuda")])
+@pytest.mark.parametrize("settings", [PlanSettings(), PlanSettings(like="cuda")])
 def test_frozen_weights_are_planned_without_gradient_and_optimizer_state(workload, settings):
     before = plan.predict(workload, settings).memory.peak_bytes(1)
     model = workload.config.model.model_copy(update={"frozen": ["words.*"]})
@@ -99,7 +99,7 @@ def test_what_trains_own_step_holds_is_in_the_plan(workload, monkeypatch):
     assert plan.predict(workload).memory.peak_bytes(50) == before + weights
 
 
-@pytest.mark.parametrize("settings", [Settings(like="cuda"), Settings(like="cuda", accumulation=3)])
+@pytest.mark.parametrize("settings", [PlanSettings(like="cuda"), PlanSettings(like="cuda", accumulation=3)])
 def test_the_plan_of_a_workload_is_replayed_step_by_step(workload, settings):
     """40 samples in steps of 16: a first step, one of the last 8, an evaluation, two more."""
     need = Need.on(plan.predict(workload, settings), parse_target("4GiB"))
@@ -108,13 +108,17 @@ def test_the_plan_of_a_workload_is_replayed_step_by_step(workload, settings):
 
 
 def test_trains_own_questions_about_values_are_no_notes_about_the_users_code(workload):
-    for settings in (Settings(), Settings(like="cuda", precision="fp16"), Settings(like="cuda", fused=True)):
+    for settings in (
+        PlanSettings(),
+        PlanSettings(like="cuda", precision="fp16"),
+        PlanSettings(like="cuda", fused=True),
+    ):
         assert plan.predict(workload, settings).memory.notes == ()
 
 
 def test_recomputing_needs_blocks(workload):
     with pytest.raises(GpudocError, match="no repeated block"):
-        plan.predict(workload, Settings(activation_checkpointing=True))
+        plan.predict(workload, PlanSettings(activation_checkpointing=True))
 
 
 def test_the_quickstart_needs_less_when_it_recomputes():
@@ -122,14 +126,15 @@ def test_the_quickstart_needs_less_when_it_recomputes():
     plain = plan.predict(quickstart).memory.peak_bytes(64)
     policies = (True, "selective", "blocks:1")
     whole, *parts = (
-        plan.predict(quickstart, Settings(activation_checkpointing=policy)).memory.peak_bytes(64) for policy in policies
+        plan.predict(quickstart, PlanSettings(activation_checkpointing=policy)).memory.peak_bytes(64)
+        for policy in policies
     )
     assert whole < 0.8 * plain
     assert all(1.2 * whole < part < 0.9 * plain for part in parts)
-    assert plan.predict(quickstart, Settings(precision="bf16")).memory.peak_bytes(64) < 0.9 * plain
+    assert plan.predict(quickstart, PlanSettings(precision="bf16")).memory.peak_bytes(64) < 0.9 * plain
 
 
 @pytest.mark.parametrize("policy", ["selective", pytest.param("blocks:1", marks=pytest.mark.slow)])
 def test_what_a_policy_spares_is_predicted_as_it_is_measured(policy):
-    recipe = workload_recipe(load_workload("quickstart"), Settings(activation_checkpointing=policy))
+    recipe = workload_recipe(load_workload("quickstart"), PlanSettings(activation_checkpointing=policy))
     assert traced(recipe).memory.peak_bytes(64) == pytest.approx(measured_peak(recipe, 64), rel=0.002)

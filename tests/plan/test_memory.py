@@ -4,13 +4,13 @@ import torch
 from torch import nn
 
 from gpudoc.plan.memory import WorkModel, join, largest_that
-from gpudoc.plan.tape import Block, Formula, Kind, Phase, Tape, Work
+from gpudoc.plan.tape import Formula, StepPhase, Storage, StorageKind, Tape, Work
 from gpudoc.plan.tracing import Recipe, record
 from tests.plan.zoo import recipes
 
 
 def tape(batch, *sizes, events=None):
-    made = Tape(batch, blocks=[Block(size, f"op{i}", "", Phase.FORWARD) for i, size in enumerate(sizes)])
+    made = Tape(batch, blocks=[Storage(size, f"op{i}", "", StepPhase.FORWARD) for i, size in enumerate(sizes)])
     made.events = events or [*range(len(sizes)), *(~i for i in range(len(sizes)))]
     return made
 
@@ -93,7 +93,7 @@ def test_the_composition_sums_to_the_peak():
     composition = model.composition(32)
     assert sum(composition.by_kind.values()) == model.peak_bytes(32)
     assert sum(size for _, _, size in composition.by_module) == model.peak_bytes(32)
-    assert composition.by_kind[Kind.ACTIVATIONS] > composition.by_kind[Kind.WEIGHTS]
+    assert composition.by_kind[StorageKind.ACTIVATIONS] > composition.by_kind[StorageKind.WEIGHTS]
 
 
 def test_the_largest_batch_fits_and_the_next_does_not():

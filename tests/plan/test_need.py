@@ -5,7 +5,7 @@ import pytest
 from gpudoc.plan.memory import WorkModel, join
 from gpudoc.plan.need import Need
 from gpudoc.plan.planning import Plan
-from gpudoc.plan.tape import Block, Kind, Phase, Tape
+from gpudoc.plan.tape import StepPhase, Storage, StorageKind, Tape
 from gpudoc.plan.target import parse_target
 from gpudoc.units import GIB, MIB
 
@@ -14,7 +14,7 @@ MARKS = {"cuBLAS, forward": 1, "cuBLAS, backward": 2}
 
 def plan_of(fixed, per_sample):
     def tape(batch):
-        blocks = [Block(fixed, "a", "", Phase.BUILD), Block(per_sample * batch, "b", "", Phase.FORWARD)]
+        blocks = [Storage(fixed, "a", "", StepPhase.BUILD), Storage(per_sample * batch, "b", "", StepPhase.FORWARD)]
         return Tape(batch, blocks=blocks, events=[0, 1, ~1], marks=dict(MARKS))
 
     memory = join([tape(2), tape(4)], "cuda")
@@ -46,15 +46,15 @@ def steps_plan(*, stays=False, num_samples=None):
     def tape(batch):
         sizes = [10 * MIB, batch * MIB, 2 * batch * MIB, 20 * MIB, batch * MIB, 2 * batch * MIB, 4 * batch * MIB]
         phases = [
-            Phase.BUILD,
-            Phase.INPUTS,
-            Phase.FORWARD,
-            Phase.OPTIMIZER,
-            Phase.INPUTS,
-            Phase.FORWARD,
-            Phase.EVALUATE,
+            StepPhase.BUILD,
+            StepPhase.INPUTS,
+            StepPhase.FORWARD,
+            StepPhase.OPTIMIZER,
+            StepPhase.INPUTS,
+            StepPhase.FORWARD,
+            StepPhase.EVALUATE,
         ]
-        blocks = [Block(size, str(at), "", phase) for at, (size, phase) in enumerate(zip(sizes, phases, strict=True))]
+        blocks = [Storage(size, str(at), "", phase) for at, (size, phase) in enumerate(zip(sizes, phases, strict=True))]
         events = [0, 1, 2, ~2, ~1, 3, 4, 5, ~4, *([] if stays else [~5]), 6]
         marks = {"built": 1, "step 1": 6, "step 2": len(events) - 1, "evaluated": len(events)}
         return Tape(batch, blocks=blocks, events=events, marks=marks)
@@ -91,10 +91,10 @@ def test_gradients_that_the_next_step_would_free_are_gone_before_other_batches_c
 
     def tape(batch):
         sizes = [10 * MIB, 10 * MIB, batch * MIB, 10 * MIB, batch * MIB]
-        phases = [Phase.BUILD, Phase.BACKWARD, Phase.FORWARD, Phase.BACKWARD, Phase.EVALUATE]
+        phases = [StepPhase.BUILD, StepPhase.BACKWARD, StepPhase.FORWARD, StepPhase.BACKWARD, StepPhase.EVALUATE]
         names = ["weight", "gradient", "product", "gradient", "product"]
         rows = zip(sizes, names, phases, strict=True)
-        blocks = [Block(size, name, "", phase) for size, name, phase in rows]
+        blocks = [Storage(size, name, "", phase) for size, name, phase in rows]
         events = [0, 1, ~1, 2, 3, ~2, ~3, 4, ~4]
         return Tape(batch, blocks=blocks, events=events, marks={"built": 1, "step 1": 2, "step 2": 6, "evaluated": 9})
 
@@ -112,11 +112,11 @@ def test_gradients_that_are_kept_until_the_forward_pass_is_over_lie_beside_what_
 
     def tape(batch):
         sizes = [10 * MIB, 10 * MIB, batch * MIB, 10 * MIB]
-        phases = [Phase.BUILD, Phase.BACKWARD, Phase.FORWARD, Phase.BACKWARD]
-        kinds = [Kind.WEIGHTS, Kind.GRADIENTS, Kind.ACTIVATIONS, Kind.GRADIENTS]
+        phases = [StepPhase.BUILD, StepPhase.BACKWARD, StepPhase.FORWARD, StepPhase.BACKWARD]
+        kinds = [StorageKind.WEIGHTS, StorageKind.GRADIENTS, StorageKind.ACTIVATIONS, StorageKind.GRADIENTS]
         names = ["weight", "gradient", "product", "gradient"]
         rows = zip(sizes, names, phases, kinds, strict=True)
-        blocks = [Block(size, name, "", phase, kind) for size, name, phase, kind in rows]
+        blocks = [Storage(size, name, "", phase, kind) for size, name, phase, kind in rows]
         return Tape(batch, blocks=blocks, events=[0, 1, 2, ~1, ~2, 3], marks={"built": 1, "step 1": 2, "step 2": 6})
 
     work = WorkModel(batches=(2, 4), works=((), ()))

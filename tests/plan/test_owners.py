@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from gpudoc.plan.owners import Owners
-from gpudoc.plan.recorder import Recorder
+from gpudoc.plan.recorder import TapeRecorder
 from gpudoc.plan.scratch import Rules
-from gpudoc.plan.tape import Kind, Phase, Tape
+from gpudoc.plan.tape import StepPhase, StorageKind, Tape
 
 
 @dataclass
@@ -48,30 +48,30 @@ def test_parameters_that_only_an_optimizer_knows_count_too():
 
 def test_the_optimizers_step_has_its_own_phase_and_names_its_state():
     tape = Tape(1)
-    recorder = Recorder(tape, Rules({}), fake=False)
+    recorder = TapeRecorder(tape, Rules({}), fake=False)
     with recorder:
         model, optimizer = model_and_optimizer()
         owners = Owners((model, optimizer))
         with owners.watch(recorder):
-            recorder.phase = Phase.FORWARD
+            recorder.phase = StepPhase.FORWARD
             model(torch.ones(1, 2)).sum().backward()
             optimizer.step()
-            assert recorder.phase is Phase.FORWARD
-    state = [block for block in tape.blocks if block.kind is Kind.OPTIMIZER]
+            assert recorder.phase is StepPhase.FORWARD
+    state = [block for block in tape.blocks if block.kind is StorageKind.OPTIMIZER]
     assert sum(block.size_bytes for block in state) == 2 * (24 + 12) + 2 * 4  # two moments, and a step count each
-    assert {block.phase for block in state} == {Phase.OPTIMIZER}
-    assert [block.module for block in tape.blocks if block.kind is Kind.GRADIENTS] == ["0", "0"]
+    assert {block.phase for block in state} == {StepPhase.OPTIMIZER}
+    assert [block.module for block in tape.blocks if block.kind is StorageKind.GRADIENTS] == ["0", "0"]
 
 
 def test_hooks_are_gone_afterwards():
-    recorder = Recorder(Tape(1), Rules({}), fake=False)
+    recorder = TapeRecorder(Tape(1), Rules({}), fake=False)
     model, optimizer = model_and_optimizer()
     with Owners((model, optimizer)).watch(recorder):
         pass
     model(torch.ones(1, 2)).sum().backward()
     optimizer.step()
     assert recorder.modules == []
-    assert recorder.phase is Phase.BUILD
+    assert recorder.phase is StepPhase.BUILD
 
 
 def test_moved_are_inner_modules_first():

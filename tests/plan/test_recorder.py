@@ -1,13 +1,13 @@
 import torch
 
-from gpudoc.plan.recorder import Recorder, user_place
+from gpudoc.plan.recorder import TapeRecorder, user_place
 from gpudoc.plan.scratch import Extra, Rules, pulse
-from gpudoc.plan.tape import Kind, Phase, Tape
+from gpudoc.plan.tape import StepPhase, StorageKind, Tape
 
 
 def watch(rules=None):
     tape = Tape(1)
-    return tape, Recorder(tape, Rules(rules or {}), fake=False)
+    return tape, TapeRecorder(tape, Rules(rules or {}), fake=False)
 
 
 def test_birth_and_death_are_seen_at_once():
@@ -58,22 +58,22 @@ def test_the_kind_is_said_afterwards_and_holds_from_birth():
     tape, recorder = watch()
     with recorder:
         value = torch.empty(10)
-        recorder.name([value], Kind.WEIGHTS, "layer")
-    assert (tape.blocks[0].kind, tape.blocks[0].module) == (Kind.WEIGHTS, "layer")
+        recorder.name([value], StorageKind.WEIGHTS, "layer")
+    assert (tape.blocks[0].kind, tape.blocks[0].module) == (StorageKind.WEIGHTS, "layer")
 
 
 def test_what_the_forward_pass_leaves_alive_is_an_activation():
     tape, recorder = watch()
     weight = torch.ones(4, 4, requires_grad=True)
     with recorder:
-        recorder.phase = Phase.FORWARD
+        recorder.phase = StepPhase.FORWARD
         out = (weight @ weight).exp()
         loss = (out * 2).sum()
         loss.backward()
-    kinds = {block.op.split(".")[0]: block.kind for block in tape.blocks if block.phase is Phase.FORWARD}
-    assert kinds["exp"] is Kind.ACTIVATIONS
-    assert kinds["mul"] is Kind.TEMPORARY
-    assert {block.phase for block in tape.blocks} == {Phase.FORWARD, Phase.BACKWARD}
+    kinds = {block.op.split(".")[0]: block.kind for block in tape.blocks if block.phase is StepPhase.FORWARD}
+    assert kinds["exp"] is StorageKind.ACTIVATIONS
+    assert kinds["mul"] is StorageKind.TEMPORARY
+    assert {block.phase for block in tape.blocks} == {StepPhase.FORWARD, StepPhase.BACKWARD}
 
 
 def test_the_place_is_the_users_line():
@@ -92,7 +92,7 @@ def test_a_block_beside_a_result_lives_as_long_as_it():
 
 def test_the_first_product_of_forward_and_of_backward_is_marked():
     tape = Tape(1)
-    recorder = Recorder(tape, Rules({}, products={"mm": ("workspace",)}))
+    recorder = TapeRecorder(tape, Rules({}, products={"mm": ("workspace",)}))
     weight = torch.ones(2, 2, requires_grad=True)
     with recorder:
         loss = (torch.ones(2, 2) @ weight).sum()
@@ -105,7 +105,7 @@ def test_the_first_product_of_forward_and_of_backward_is_marked():
 
 def test_a_sum_of_gradients_names_its_first_term():
     tape, recorder = watch()
-    recorder.phase = Phase.FORWARD
+    recorder.phase = StepPhase.FORWARD
     value = torch.ones(4, requires_grad=True)
     with recorder:
         ((value * 2).sum() + (value * 3).sum()).backward()
@@ -125,9 +125,9 @@ def test_what_lives_can_be_made_now_in_another_order():
 
 def test_a_view_is_not_added_into():
     tape, recorder = watch()
-    recorder.phase = Phase.FORWARD
+    recorder.phase = StepPhase.FORWARD
     value = torch.ones(4, requires_grad=True)
     with recorder:
         ((value * 2).view(2, 2).sum() + (value.view(2, 2) * 3).sum()).backward()
-    assert any(block.op == "add.Tensor" and block.phase is Phase.BACKWARD for block in tape.blocks)
+    assert any(block.op == "add.Tensor" and block.phase is StepPhase.BACKWARD for block in tape.blocks)
     assert all(block.adds_to is None for block in tape.blocks)

@@ -1,7 +1,7 @@
 import pytest
 
 from gpudoc.knowledge.cards import require_card
-from gpudoc.plan.roofline import Exchange, StepCost, least_step_s, slowdown
+from gpudoc.plan.roofline import ExchangedBytes, StepCost, least_step_s, slowdown
 from gpudoc.plan.tape import Work
 
 A100, T4 = require_card("A100"), require_card("T4")
@@ -40,9 +40,9 @@ def test_micro_batches_compute_as_often_and_update_once():
 
 
 def test_what_is_exchanged_counts_where_it_takes_longer_than_what_is_computed():
-    hidden = StepCost(works=STEP, num_samples=4, exchange=Exchange(link_bytes=299 * 10**9))
-    seen = StepCost(works=STEP, num_samples=4, exchange=Exchange(link_bytes=600 * 10**9))
-    from_host = StepCost(works=STEP, num_samples=4, exchange=Exchange(up_bytes=int(A100.host_gb_per_s * 3e9)))
+    hidden = StepCost(works=STEP, num_samples=4, exchange=ExchangedBytes(link_bytes=299 * 10**9))
+    seen = StepCost(works=STEP, num_samples=4, exchange=ExchangedBytes(link_bytes=600 * 10**9))
+    from_host = StepCost(works=STEP, num_samples=4, exchange=ExchangedBytes(up_bytes=int(A100.host_gb_per_s * 3e9)))
     assert slowdown(WHOLE, hidden, A100, 1) == pytest.approx(1)
     assert slowdown(WHOLE, seen, A100, 1) == pytest.approx(2.1 / 1.1)
     assert slowdown(WHOLE, from_host, A100, 1) == pytest.approx(3.1 / 1.1)
@@ -51,4 +51,4 @@ def test_what_is_exchanged_counts_where_it_takes_longer_than_what_is_computed():
 def test_without_a_card_it_is_what_is_computed_and_nothing_is_said_of_links():
     again = StepCost(works=(*STEP, Work("mm", "bfloat16", 104 * 10**12, 1)), num_samples=4)
     assert slowdown(WHOLE, again, None, 1) == pytest.approx(4 / 3)
-    assert slowdown(WHOLE, StepCost(works=STEP, num_samples=4, exchange=Exchange(link_bytes=1)), None, 1) is None
+    assert slowdown(WHOLE, StepCost(works=STEP, num_samples=4, exchange=ExchangedBytes(link_bytes=1)), None, 1) is None

@@ -9,17 +9,17 @@ import numpy as np
 from gpudoc.plan import saved
 from gpudoc.plan.memory import MemoryModel, WorkModel
 from gpudoc.plan.planning import Plan
-from gpudoc.plan.tape import GATHER, REDUCE, Block, Kind, Phase, Work
+from gpudoc.plan.tape import GATHER, REDUCE, StepPhase, Storage, StorageKind, Work
 from gpudoc.workload.build import load_workload
 
 KIB = 1024
 BLOCKS = (
-    Block(400 * KIB, "empty", "layer", Phase.BUILD, kind=Kind.WEIGHTS, is_spread=True),
-    Block(16 * KIB, "arange", "layer", Phase.BUILD, kind=Kind.WEIGHTS),
-    Block(1600 * KIB, GATHER, "layer", Phase.FORWARD),
-    Block(400 * KIB, REDUCE, "layer", Phase.BACKWARD, kind=Kind.GRADIENTS, is_spread=True),
-    Block(800 * KIB, "zeros_like", "layer", Phase.OPTIMIZER, kind=Kind.OPTIMIZER, is_spread=True),
-    Block(8, "zeros", "layer", Phase.OPTIMIZER, kind=Kind.OPTIMIZER, is_spread=True),
+    Storage(400 * KIB, "empty", "layer", StepPhase.BUILD, kind=StorageKind.WEIGHTS, is_spread=True),
+    Storage(16 * KIB, "arange", "layer", StepPhase.BUILD, kind=StorageKind.WEIGHTS),
+    Storage(1600 * KIB, GATHER, "layer", StepPhase.FORWARD),
+    Storage(400 * KIB, REDUCE, "layer", StepPhase.BACKWARD, kind=StorageKind.GRADIENTS, is_spread=True),
+    Storage(800 * KIB, "zeros_like", "layer", StepPhase.OPTIMIZER, kind=StorageKind.OPTIMIZER, is_spread=True),
+    Storage(8, "zeros", "layer", StepPhase.OPTIMIZER, kind=StorageKind.OPTIMIZER, is_spread=True),
 )
 WORK = (
     Work("c10d::_allgather_base_", "bfloat16", 0, 900 * KIB),

@@ -1,10 +1,10 @@
 import pytest
 
-from gpudoc.plan import Settings
+from gpudoc.plan import PlanSettings
 
 
 def test_settings_are_keyword_only_and_frozen():
     with pytest.raises(TypeError):
-        Settings("cuda")
-    assert Settings(precision="bf16") == Settings(precision="bf16")
-    assert hash(Settings()) != hash(Settings(fused=False))
+        PlanSettings("cuda")
+    assert PlanSettings(precision="bf16") == PlanSettings(precision="bf16")
+    assert hash(PlanSettings()) != hash(PlanSettings(fused=False))

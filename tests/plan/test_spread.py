@@ -10,7 +10,7 @@ import pytest
 from gpudoc import plan
 from gpudoc.plan.from_workload import workload_recipe
 from gpudoc.plan.planning import traced
-from gpudoc.plan.tape import GATHER, REDUCE, Kind
+from gpudoc.plan.tape import GATHER, REDUCE, StorageKind
 from gpudoc.workload.build import load_workload
 from gpudoc.workload.config import Fsdp
 
@@ -36,7 +36,7 @@ def workload(tmp_path_factory):
 def planned(workload, **how):
     ranks = how.pop("ranks", 4)
     checkpointing = how.pop("activation_checkpointing", False)
-    settings = plan.Settings(
+    settings = plan.PlanSettings(
         like="cuda", precision="bf16", ranks=ranks, fsdp=Fsdp(**how), activation_checkpointing=checkpointing
     )
     return traced(workload_recipe(workload, settings), (2, 4))
@@ -51,8 +51,8 @@ def test_a_rank_holds_its_part_of_weights_and_state(spread):
     # the tables of angles are on every rank
     tables = 4 * 2 * 64 * 32 * 4
     at_peak = spread.memory.composition(2).by_kind
-    assert at_peak[Kind.WEIGHTS] == WHOLE + tables
-    assert at_peak[Kind.OPTIMIZER] == pytest.approx(2 * WHOLE, rel=0.001)
+    assert at_peak[StorageKind.WEIGHTS] == WHOLE + tables
+    assert at_peak[StorageKind.OPTIMIZER] == pytest.approx(2 * WHOLE, rel=0.001)
     assert spread.num_parameters == WHOLE
 
 

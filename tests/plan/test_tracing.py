@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from gpudoc.plan.tape import Kind, Phase
+from gpudoc.plan.tape import StepPhase, StorageKind
 from gpudoc.plan.tracing import Recipe, UntraceableError, record, record_real
 from tests.plan.measure import measured_peak
 from tests.plan.zoo import recipes
@@ -58,22 +58,29 @@ def test_nothing_is_allocated():
 def test_composition_names_every_kind():
     tape = record(FP32["gpt2"], 8)
     kinds = {block.kind for block in tape.blocks}
-    assert kinds == set(Kind)
-    weights = sum(block.size_bytes for block in tape.blocks if block.kind is Kind.WEIGHTS)
-    state = sum(block.size_bytes for block in tape.blocks if block.kind is Kind.OPTIMIZER)
+    assert kinds == set(StorageKind)
+    weights = sum(block.size_bytes for block in tape.blocks if block.kind is StorageKind.WEIGHTS)
+    state = sum(block.size_bytes for block in tape.blocks if block.kind is StorageKind.OPTIMIZER)
     assert weights == 4 * tape.num_parameters
     assert state == pytest.approx(2 * weights, rel=0.01), "Adam keeps two numbers per parameter"
 
 
 def test_activations_belong_to_the_module_that_made_them():
     tape = record(FP32["gpt2"], 8)
-    of_mlp = [block for block in tape.blocks if block.module == "blocks.1.mlp.0" and block.kind is Kind.ACTIVATIONS]
+    of_mlp = [
+        block for block in tape.blocks if block.module == "blocks.1.mlp.0" and block.kind is StorageKind.ACTIVATIONS
+    ]
     assert any(block.size_bytes == 8 * 64 * 512 * 4 for block in of_mlp)
 
 
 def test_every_phase_is_seen():
     tape = record(FP32["mlp"], 4)
-    assert {block.phase for block in tape.blocks} >= {Phase.BUILD, Phase.INPUTS, Phase.FORWARD, Phase.BACKWARD}
+    assert {block.phase for block in tape.blocks} >= {
+        StepPhase.BUILD,
+        StepPhase.INPUTS,
+        StepPhase.FORWARD,
+        StepPhase.BACKWARD,
+    }
     assert {"built", "step 1", "step 2"} <= set(tape.marks)
 
 
@@ -146,7 +153,7 @@ def test_modules_may_be_cast_and_copied_while_they_are_built():
         models[0](inputs.bfloat16()).sum().backward()
 
     tape = record(Recipe(build=build, batch=lambda n: torch.randn(n, 8), step=step), 4)
-    weights = [block.size_bytes for block in tape.blocks if block.kind is Kind.WEIGHTS]
+    weights = [block.size_bytes for block in tape.blocks if block.kind is StorageKind.WEIGHTS]
     assert sorted(weights) == [16, 16, 128, 128]
 
 
@@ -156,7 +163,7 @@ def test_evaluation_runs_after_the_last_step():
     recipe = replace(FP32["mlp"], evaluate=lambda state, batch: state[0](batch[0]))
     tape = record(recipe, 4)
     assert tape.marks["evaluated"] > tape.marks["step 2"]
-    assert any(block.phase is Phase.EVALUATE for block in tape.blocks)
+    assert any(block.phase is StepPhase.EVALUATE for block in tape.blocks)
 
 
 def test_rates_that_rise_block_by_block_are_read_as_they_are():

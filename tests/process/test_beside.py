@@ -6,7 +6,7 @@ from collections import namedtuple
 import psutil
 
 from gpudoc.process import beside
-from gpudoc.process.beside import Meter, cpus_allowed
+from gpudoc.process.beside import LoadMeter, cpus_allowed
 from gpudoc.process.cgroup import CpuQuota
 
 
@@ -36,7 +36,7 @@ def test_what_others_do_is_theirs():
 
 def test_what_a_grandchild_did_is_ours_while_it_lives_and_once_it_was_waited_for():
     grandchild = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
-    meter = Meter()
+    meter = LoadMeter()
     began = time.perf_counter()
     # the middle process lives on: what it waited for is in its times, not in ours
     stays = f"{grandchild}; print('ended', flush=True); sys.stdin.read()"
@@ -52,11 +52,11 @@ def test_what_a_grandchild_did_is_ours_while_it_lives_and_once_it_was_waited_for
 
 
 def test_a_short_span_says_nothing():
-    assert Meter().read() is None
+    assert LoadMeter().read() is None
 
 
 def test_what_a_hypervisor_took_is_a_share():
-    meter = Meter()
+    meter = LoadMeter()
     time.sleep(0.06)
     assert 0 <= meter.read().stolen_share <= 1
 
@@ -67,8 +67,8 @@ def test_only_the_cpus_that_it_may_use_count(monkeypatch):
     monkeypatch.setattr(psutil, "cpu_times", lambda percpu: read.pop(0))
     monkeypatch.setattr(beside.os, "sched_getaffinity", lambda _pid: {2, 3})
     monkeypatch.setattr(beside.time, "perf_counter", iter([0.0, 10.0]).__next__)
-    monkeypatch.setattr(Meter, "_own", lambda _self: 0.0)
-    found = Meter().read()
+    monkeypatch.setattr(LoadMeter, "_own", lambda _self: 0.0)
+    found = LoadMeter().read()
     assert (found.other_cpus, found.other_share, found.share) == (0.2, 0.1, 0.1)
     # of the time that was wanted on them, not of all that there was
     assert found.stolen_share == 0.5
@@ -78,6 +78,6 @@ def test_how_often_a_quota_was_used_up_is_counted_and_unknown_without_one(monkey
     quotas = [CpuQuota(2.0, 1.0, 10, 100), CpuQuota(2.0, 3.0, 15, 120), None, None]
     monkeypatch.setattr(beside, "cpu_quota", lambda: quotas.pop(0))
     for told in (0.25, None):
-        meter = Meter()
+        meter = LoadMeter()
         time.sleep(0.06)
         assert meter.read().throttled_share == told

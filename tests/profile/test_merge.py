@@ -3,15 +3,15 @@ import pytest
 from gpudoc.profile import store
 from gpudoc.profile.merge import found_in, merge, save_better
 from gpudoc.profile.model import (
-    Evidence,
     Hardware,
     Loader,
     LoaderTrial,
     Made,
     PartFound,
     Profile,
+    ProfileEvidence,
+    ProfileTrial,
     Settings,
-    Trial,
     VariantTrial,
     WorkloadKey,
 )
@@ -30,7 +30,7 @@ def profile(*parts, settings=None, at=NOW, **evidence):
         hardware=Hardware(device="cpu", name="A CPU", memory_bytes=8 << 30, torch="2.13.0"),
         workload=WorkloadKey(config="net", model="m1", optimizer="AdamW"),
         settings=Settings.model_validate({"precision": "fp32", "micro_batch": 32, **(settings or {})}),
-        evidence=Evidence(parts=parts, **evidence),
+        evidence=ProfileEvidence(parts=parts, **evidence),
         why=(f"made at {at}",),
     )
 
@@ -109,7 +109,7 @@ def test_a_search_that_timed_the_earlier_choice_too_and_chose_otherwise_is_belie
         profile(
             *(part(name, 6, NONE_FASTER) for name in ("levers", "batch", "loader")),
             variants=(tried,),
-            trials=(Trial(kind="speed", batch=64, fits=True, samples_per_s=50.0),),
+            trials=(ProfileTrial(kind="speed", batch=64, fits=True, samples_per_s=50.0),),
             loader=(LoaderTrial(num_workers=4, prefetch_factor=2, samples_per_s=50.0),),
         ),
     )

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from gpudoc.bench.compare import compare
 from gpudoc.bench.model import Ceiling, Doubt, NoCeiling, NotMeasured, Record
-from gpudoc.bench.report import Report
+from gpudoc.bench.report import BenchReport
 from gpudoc.bench.verdicts import corrupted
 from gpudoc.render.bench import (
     doubts_text,
@@ -92,7 +92,7 @@ def test_a_comparison_shows_what_moved_by_how_much_and_what_else_differs():
     assert "1 slower, 1 same" in text
     assert "slower: x: -20%, [100, 100] → [80, 80] GB/s" in text
     assert "torch was 2.13.0, is 2.14.0" in text
-    document = report_to_json(Report(record(80.0), comparison))
+    document = report_to_json(BenchReport(record(80.0), comparison))
     assert [one["judgement"] for one in document["comparison"]["changes"]] == ["slower", "same"]
 
 

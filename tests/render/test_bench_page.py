@@ -4,7 +4,7 @@ import pytest
 
 from gpudoc.bench.compare import compare
 from gpudoc.bench.model import Ceiling, Doubt, NotMeasured, Record
-from gpudoc.bench.report import Report
+from gpudoc.bench.report import BenchReport
 from gpudoc.bench.verdicts import corrupted
 from gpudoc.errors import GpudocError
 from gpudoc.render.bench_page import render_page, save
@@ -43,11 +43,11 @@ def words(report):
 
 
 def test_the_page_has_the_curve_the_roofline_the_table_and_the_doubts():
-    markup = render_page(Report(RECORD))
+    markup = render_page(BenchReport(RECORD))
     assert markup.count('<svg class="wide"') == 2
     assert 'aria-label="CPU memory copy"' in markup
     assert 'aria-label="Roofline of the CPU"' in markup
-    text = words(Report(RECORD))
+    text = words(BenchReport(RECORD))
     assert "the formula of bf16" in text
     assert "stolen (2 rows)" in text
     assert "no folder" in text
@@ -58,7 +58,7 @@ def test_the_page_has_the_curve_the_roofline_the_table_and_the_doubts():
 def test_a_gpus_copies_are_drawn_with_the_roof_of_its_link():
     rows = [*curve("h2d", "pinned"), *curve("d2h", "pinned"), *curve("h2d", "pageable")]
     rows = [replace(one, ceiling=Ceiling(63.0, "PCIe Gen5 x16")) for one in rows]
-    markup = render_page(Report(replace(RECORD, measurements=tuple(rows))))
+    markup = render_page(BenchReport(replace(RECORD, measurements=tuple(rows))))
     assert 'aria-label="Copies between host and GPU"' in markup
     for name in ("host to GPU, pinned", "GPU to host, pinned", "host to GPU, pageable", "link"):
         assert f">{name}<" in markup
@@ -68,7 +68,7 @@ def test_a_gpus_roofline_is_in_the_same_unit_as_its_products():
     parameters = {"dtype": "bf16", "shape": "8448x8192x8192", "mode": "burst"}
     fast = replace(row("matmul", value=700.0, unit="TFLOP/s", parameters=parameters), ceiling=Ceiling(989.0, "f"))
     copy = replace(row("device_copy", value=2900.0), ceiling=Ceiling(3352.0, "f"))
-    markup = render_page(Report(replace(RECORD, measurements=(fast, copy))))
+    markup = render_page(BenchReport(replace(RECORD, measurements=(fast, copy))))
     assert ", 700</title>" in markup
     assert "10¹² operations/s" in markup
     assert "Roofline of cuda:0" in markup
@@ -77,30 +77,30 @@ def test_a_gpus_roofline_is_in_the_same_unit_as_its_products():
 def test_refused_rows_and_findings_are_on_the_page():
     refused = replace(row("h2d", value=457.0, parameters={"bytes": 4, "host": "pinned"}), value=None)
     bad = corrupted(replace(row(), corrupted="wrong bytes"))
-    text = words(Report(replace(RECORD, measurements=(refused,), findings=(bad,))))
+    text = words(BenchReport(replace(RECORD, measurements=(refused,), findings=(bad,))))
     assert "refused" in text
     assert "wrong bytes" in text
 
 
 def test_the_comparison_is_on_the_page():
     slower = replace(RECORD, measurements=tuple(replace(one, low=1e-3, high=2e-3) for one in RECORD.measurements))
-    text = words(Report(slower, compare(RECORD, slower)))
+    text = words(BenchReport(slower, compare(RECORD, slower)))
     assert "5 slower, 2 doubtful, 0 faster, 0 the same" in text
 
 
 def test_an_empty_record_is_still_a_page():
-    assert "0 rows" in words(Report(Record(environment={}, measurements=())))
+    assert "0 rows" in words(BenchReport(Record(environment={}, measurements=())))
 
 
 def test_saving(tmp_path):
-    save(tmp_path / "p.html", Report(RECORD))
+    save(tmp_path / "p.html", BenchReport(RECORD))
     assert (tmp_path / "p.html").read_text().startswith("<!doctype html>")
     with pytest.raises(GpudocError, match="cannot be written"):
-        save(tmp_path / "no" / "p.html", Report(RECORD))
+        save(tmp_path / "no" / "p.html", BenchReport(RECORD))
 
 
 def test_the_best_of_each_kind_stands_on_top_and_the_curve_is_folded():
-    text = words(Report(RECORD))
+    text = words(BenchReport(RECORD))
     assert "✓ nothing below normal" in text
     assert "matrix product 400 GFLOP/s 50% of the ceiling; bf16, 1024, 2 threads memory 40 GB/s" in text
     assert text.index("memory_copy") < text.index("Every size of the curves 4 rows") < text.index("memory_curve")
@@ -108,7 +108,7 @@ def test_the_best_of_each_kind_stands_on_top_and_the_curve_is_folded():
 
 def test_the_badge_says_what_is_wrong():
     bad = corrupted(replace(row(), corrupted="wrong bytes"))
-    assert "✗ broken" in words(Report(replace(RECORD, findings=(bad,))))
+    assert "✗ broken" in words(BenchReport(replace(RECORD, findings=(bad,))))
     slower = replace(RECORD, measurements=tuple(replace(one, low=1e-3, high=2e-3) for one in RECORD.measurements))
-    assert "✗ 5 slower" in words(Report(slower, compare(RECORD, slower)))
-    assert "! nothing measured" in words(Report(Record(environment={}, measurements=())))
+    assert "✗ 5 slower" in words(BenchReport(slower, compare(RECORD, slower)))
+    assert "! nothing measured" in words(BenchReport(Record(environment={}, measurements=())))

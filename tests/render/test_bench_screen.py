@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from gpudoc.bench.model import Doubt, NotMeasured, Record
-from gpudoc.bench.report import Report
+from gpudoc.bench.report import BenchReport
 from gpudoc.render.bench_screen import MOST_ROWS, as_text, figures, show
 from gpudoc.render.frame import WIDE, Form
 from tests.bench.builders import row
@@ -38,7 +38,7 @@ CLEAN = Record(
 @pytest.mark.parametrize("columns", [80, 120])
 @pytest.mark.parametrize("colour", [{}, {"NO_COLOR": "1"}])
 def test_what_stays_is_five_figures_with_their_doubt_and_the_verdict(columns, colour):
-    screen = shown(lambda: show(Report(CLEAN), as_json=False, plain=False, verbose=False), columns, colour)
+    screen = shown(lambda: show(BenchReport(CLEAN), as_json=False, plain=False, verbose=False), columns, colour)
     assert screen.code == 0
     assert len(screen.lines) <= 20
     assert screen.coloured is not bool(colour)
@@ -61,7 +61,7 @@ def test_what_stays_is_five_figures_with_their_doubt_and_the_verdict(columns, co
 
 
 def test_a_fault_stands_in_a_box_and_a_refused_figure_is_always_there():
-    screen = shown(lambda: show(Report(RECORD), as_json=False, plain=False, verbose=False))
+    screen = shown(lambda: show(BenchReport(RECORD), as_json=False, plain=False, verbose=False))
     top = next(n for n, line in enumerate(screen.lines) if line.startswith("╭"))
     assert screen.lines[top + 1].startswith("│ ✗ cpu_matmul fp32")
     assert any(line.startswith("h2d") and "refused" in line for line in screen.lines)
@@ -69,7 +69,7 @@ def test_a_fault_stands_in_a_box_and_a_refused_figure_is_always_there():
 
 
 def test_verbose_shows_every_row():
-    screen = shown(lambda: show(Report(CLEAN), as_json=False, plain=False, verbose=True), 120)
+    screen = shown(lambda: show(BenchReport(CLEAN), as_json=False, plain=False, verbose=True), 120)
     assert sum(line.startswith("memory_triad") for line in screen.lines) == 2
     assert "not measured: folder: no folder was named" in screen.lines
 
@@ -91,14 +91,14 @@ def test_a_failed_case_is_named():
 
 
 def test_json_is_one_document_on_stdout(capsys):
-    show(Report(RECORD), as_json=True, plain=False, verbose=False)
+    show(BenchReport(RECORD), as_json=True, plain=False, verbose=False)
     document = json.loads(capsys.readouterr().out)
     assert document["schema"] == "gpudoc.bench.v1"
     assert document["findings"][0]["id"] == "data_corrupted"
 
 
 def test_a_pipe_gets_the_same_words_without_colour(capsys):
-    show(Report(CLEAN), as_json=False, plain=False, verbose=False)
+    show(BenchReport(CLEAN), as_json=False, plain=False, verbose=False)
     text = capsys.readouterr().out
     assert "\x1b" not in text
     assert "memory copy, 128 MiB, 2 threads" in text
@@ -106,7 +106,7 @@ def test_a_pipe_gets_the_same_words_without_colour(capsys):
 
 def test_where_nothing_was_measured_nothing_is_called_normal():
     broke = NotMeasured("the rest of the run", "the measuring process ended by SIGKILL: it said nothing", failed=True)
-    empty = Report(replace(CLEAN, measurements=(), not_measured=(broke,)))
+    empty = BenchReport(replace(CLEAN, measurements=(), not_measured=(broke,)))
     screen = shown(lambda: show(empty, as_json=False, plain=False, verbose=False), 120, {})
     assert "! failed: the rest of the run: the measuring process ended by SIGKILL" in screen.text
     assert "nothing was measured in 1 min 21 s" in screen.text

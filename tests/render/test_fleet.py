@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpudoc.fleet.record import FleetNode, Missing, Spot
+from gpudoc.fleet.record import FleetNode, MissingPart, Spot
 from gpudoc.fleet.report import FleetReport
 from gpudoc.render.fleet import comparison_lines, measure_name, show, show_bad_hosts, unjudged_lines
 from tests.fleet.simulated import Plan, again, build
@@ -45,7 +45,7 @@ def test_bad_hosts_are_names_one_per_line_and_nothing_else(report, capsys):
 
 
 def test_what_was_not_judged_is_on_the_screen_and_more_of_it_with_verbose(report, capsys):
-    nodes = (*report.record.nodes, FleetNode(missing=Missing("hung", "no answer in 300 s")))
+    nodes = (*report.record.nodes, FleetNode(missing=MissingPart("hung", "no answer in 300 s")))
     show(FleetReport.of(replace(report.record, nodes=nodes, digests=())), as_json=False, plain=True, verbose=False)
     text = capsys.readouterr().out
     assert "13 nodes, 48 GPUs, 1 of the nodes did not answer" in text

@@ -1,6 +1,6 @@
 import json
 
-from gpudoc.plan.tape import Kind
+from gpudoc.plan.tape import StorageKind
 from gpudoc.plan.target import Rung, TargetAnswer, TargetsResult, parse_target
 from gpudoc.render.plan import render_targets, show_targets
 from gpudoc.units import GIB, MIB
@@ -15,7 +15,7 @@ def answer(name, largest, ladder=()):
         peak_bytes=20 * GIB,
         bytes_per_sample=512 * MIB,
         interval=(19 * GIB, 21 * GIB),
-        composition={Kind.WEIGHTS: GIB, Kind.ACTIVATIONS: 18 * GIB, Kind.INPUTS: 1},
+        composition={StorageKind.WEIGHTS: GIB, StorageKind.ACTIVATIONS: 18 * GIB, StorageKind.INPUTS: 1},
         largest_batch_interval=(largest, largest + 2),
         least_step_s=0.25 if name.startswith("RTX") else None,
         ladder=ladder,

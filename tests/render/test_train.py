@@ -8,7 +8,7 @@ from gpudoc.render.train import Screen, describe, last_words, opening, progress_
 from gpudoc.train.events import PHASES, Evaluated, Finished, Progressed, Rescued, Said, Saved, Started
 from gpudoc.train.meter.meters import Split
 from gpudoc.train.ranks.pace import Slow
-from gpudoc.train.settings import Settings
+from gpudoc.train.settings import TrainSettings
 from tests.terminal import shown
 
 
@@ -39,7 +39,7 @@ def started(**changes):
         "name": "mine",
         "run_dir": pathlib.Path("runs/mine"),
         "device": "cpu",
-        "settings": Settings(global_batch=64, micro_batch=16, accumulation=4, precision="bf16"),
+        "settings": TrainSettings(global_batch=64, micro_batch=16, accumulation=4, precision="bf16"),
         "num_parameters": 1_250_000,
         "num_samples": 10_000,
         "steps_per_epoch": 157,

@@ -5,17 +5,17 @@ import pytest
 from gpudoc.profile import store
 from gpudoc.profile.merge import Merged
 from gpudoc.profile.model import (
-    Evidence,
     Hardware,
     Loader,
-    Losses,
+    LossDeviation,
     Made,
     Profile,
+    ProfileEvidence,
     Settings,
     VariantTrial,
     WorkloadKey,
 )
-from gpudoc.profile.model import Trial as Row
+from gpudoc.profile.model import ProfileTrial as Row
 from gpudoc.render.tune import as_text, headline, show, train_command
 from gpudoc.tune.findings import AUTO_CEILING, Findings
 from gpudoc.tune.model.memory import MemoryLine
@@ -23,14 +23,14 @@ from gpudoc.tune.record import Context
 from gpudoc.tune.run import TuneResult, document
 from gpudoc.tune.search.journal import Journal
 from gpudoc.tune.search.largest import Largest
-from gpudoc.tune.trial.messages import End, Point, Request, Trial
+from gpudoc.tune.trial.messages import End, Point, Trial, TrialRequest
 from gpudoc.workload.config import load_config
 from tests.terminal import shown
 
 
 def fed(batch, *step_s):
     return Trial(
-        request=Request(kind="joint", batches=(batch,)), end=End.FITS, points=(Point(batch=batch, step_s=step_s),)
+        request=TrialRequest(kind="joint", batches=(batch,)), end=End.FITS, points=(Point(batch=batch, step_s=step_s),)
     )
 
 
@@ -50,7 +50,7 @@ def result(tmp_path):
         hardware=Hardware(device="cpu", name="<a CPU>", torch="2.13.0", instructions="AVX2"),
         workload=WorkloadKey(config="quickstart", model="abc"),
         settings=Settings(precision="bf16", micro_batch=64, loader=Loader(num_workers=2)),
-        evidence=Evidence(
+        evidence=ProfileEvidence(
             largest_batch=118,
             fastest_batch=64,
             trials=rows,
@@ -111,7 +111,7 @@ def with_levers(result):
             name="bf16",
             changes={"precision": "bf16"},
             times=1.824,
-            losses=Losses(difference=0.0031, **losses),
+            losses=LossDeviation(difference=0.0031, **losses),
             kept=True,
             why="bf16: 1.82 times the speed, because",
         ),
@@ -119,7 +119,7 @@ def with_levers(result):
             name="the optimizer without its fused kernel",
             changes={"fused": False},
             times=1.2,
-            losses=Losses(difference=None, **losses),
+            losses=LossDeviation(difference=None, **losses),
             why="the optimizer without its fused kernel: because",
             rejected="it trains otherwise",
         ),
@@ -166,7 +166,7 @@ def test_what_an_earlier_search_knows_better_is_said_with_its_date_and_is_what_i
 def test_a_busy_machine_is_said_beside_the_gain(result):
     assert "others" not in as_text(result)
     told = {"other_cpus": 1.4, "busy_share": 1.0}
-    trial = Trial(request=Request(kind="speed", batches=(8,)), end=End.FITS, measured=told)
+    trial = Trial(request=TrialRequest(kind="speed", batches=(8,)), end=End.FITS, measured=told)
     busy = dataclasses.replace(result, journal=Journal(None, trials=[trial]))
     lines = as_text(busy).splitlines()
     assert lines[1].startswith("! Others kept up to 1.4 CPUs busy during 1 of 1 timings")
@@ -256,7 +256,7 @@ def test_the_next_command_names_the_profile_only_where_train_would_not_find_it(r
 
 
 def test_every_trial_says_how_its_processes_were_started(result):
-    request = Request(kind="fit", batches=(8,))
+    request = TrialRequest(kind="fit", batches=(8,))
     result.journal.add(Trial(request=request, end=End.FITS))
     assert "every trial, forked from a process that had imported" in as_text(result, verbose=True)
     result.journal.add(Trial(request=request, end=End.FITS, how="exec"))

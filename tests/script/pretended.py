@@ -22,7 +22,7 @@ from gpudoc.script.stages import run_stages
 from gpudoc.tune.options import SearchOptions
 from gpudoc.tune.search.journal import Journal
 from gpudoc.tune.search.session import Session
-from gpudoc.tune.trial.messages import Request
+from gpudoc.tune.trial.messages import TrialRequest
 
 COMMAND = Command(("python", "train.py"))
 START = ScriptStart(
@@ -118,7 +118,7 @@ class Pretended:
 def session_of(model, *, built=None, journal=None, command=COMMAND, **changes):
     """A session over a pretended script, looked at as `model` has it."""
     workers = 0 if built is None else built.num_workers
-    trial = model.run(Request(kind="look", batches=(), steps=24), patience_s=1.0)
+    trial = model.run(TrialRequest(kind="look", batches=(), steps=24), patience_s=1.0)
     model.requests.clear()
     wait, step = trial.legs["wait_s"][0], trial.legs["step_s"][0]
     if workers:
@@ -150,7 +150,7 @@ def searched(**changes):
     asked = SearchOptions(command=COMMAND.words, **changes)
     session = session_of(Pretended())
     found = ScriptFindings(look=session.runner.look, lever="loader")
-    found.defaults.append(session.run(Request(kind="look", batches=(), steps=24)))
+    found.defaults.append(session.run(TrialRequest(kind="look", batches=(), steps=24)))
     run_stages(session, asked, found)
     return asked, found, session
 

@@ -5,13 +5,13 @@ import pytest
 from gpudoc.profile.model import Loader
 from gpudoc.script.findings import ScriptFindings, is_own
 from gpudoc.tune.model.gain import speed_of_launches, times
-from gpudoc.tune.trial.messages import End, Request, Trial
+from gpudoc.tune.trial.messages import End, Trial, TrialRequest
 from tests.script.pretended import Pretended, loader, session_of
 
 
 def trial(rate, end=End.FITS, **measured):
     known = {"mean_step_s": 0.1, **({} if rate is None else {"samples_per_s": rate}), **measured}
-    return Trial(request=Request(kind="joint", batches=()), end=end, how="launch", measured=known)
+    return Trial(request=TrialRequest(kind="joint", batches=()), end=end, how="launch", measured=known)
 
 
 def look(**built):

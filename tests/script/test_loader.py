@@ -3,7 +3,7 @@ import pytest
 from gpudoc.script.loader import LaunchMeasures, costs_of, why_kept
 from gpudoc.tune.loader.session import MeasurementError
 from gpudoc.tune.model.loader import LoaderSetting
-from gpudoc.tune.trial.messages import Request
+from gpudoc.tune.trial.messages import TrialRequest
 from tests.script.pretended import Pretended, fed, loader, session_of
 
 
@@ -89,7 +89,7 @@ def test_costs_come_from_steps_without_workers_and_memory_from_one_worker():
 def test_a_script_without_workers_is_not_launched_once_more_without_them():
     runner = Pretended()
     session = session_of(runner)
-    session.runner.own = runner.run(Request(kind="look", batches=(), steps=24), patience_s=1.0)
+    session.runner.own = runner.run(TrialRequest(kind="look", batches=(), steps=24), patience_s=1.0)
     runner.requests.clear()
     assert fed(session, seconds=3600.0).feed.num_workers == 3
     assert (0, 0) not in {(request.feed.num_workers, request.repeat) for request in runner.requests}

@@ -1,10 +1,10 @@
 import pytest
 
 from gpudoc.script.outcome import divergence, refusal, trial_of
-from gpudoc.tune.trial.messages import End, Request
+from gpudoc.tune.trial.messages import End, TrialRequest
 from tests.script.pretended import error, seen, steps, told
 
-REQUEST = Request(kind="fit", batches=(16,))
+REQUEST = TrialRequest(kind="fit", batches=(16,))
 EIGHT = steps([0.1] * 8, [0.02] * 8, samples=16)
 
 
@@ -96,14 +96,14 @@ NAN = steps([0.1] * 8, [0.02] * 8, samples=16, finite=False)
 
 @pytest.mark.parametrize("kind", ["joint", "default", "loader", "speed"])
 def test_a_trial_whose_weights_are_no_numbers_is_no_speed_to_compare(kind):
-    found = trial(told(seen(NAN)), Request(kind=kind, batches=(16,)))
+    found = trial(told(seen(NAN)), TrialRequest(kind=kind, batches=(16,)))
     assert found.end is End.USER_ERROR
     assert found.detail == "the weights are NaN or infinite after 8 optimizer steps: it trains otherwise"
 
 
 def test_what_fits_is_no_question_of_what_is_learned():
     assert trial(told(seen(NAN))).end is End.FITS
-    assert trial(told(seen(steps([0.1] * 8, [0.02] * 8, finite=True))), Request(kind="joint", batches=())).fits
+    assert trial(told(seen(steps([0.1] * 8, [0.02] * 8, finite=True))), TrialRequest(kind="joint", batches=())).fits
 
 
 def test_why_a_training_that_learns_nothing_is_not_tuned():

@@ -6,7 +6,7 @@ from gpudoc.script.command import Command
 from gpudoc.script.runner import eaten_batch
 from gpudoc.tune.search.journal import Header, open_journal
 from gpudoc.tune.trial.deadline import Deadline
-from gpudoc.tune.trial.messages import End, Request
+from gpudoc.tune.trial.messages import End, TrialRequest
 from tests.script.pretended import Pretended, session_of
 from tests.tune.trial.test_deadline import Clock
 
@@ -66,7 +66,7 @@ def test_trials_of_a_batch_are_fed_by_the_chosen_loader():
 def test_a_larger_batch_is_given_more_time():
     session = session_of(Pretended())
     small, large = (
-        session.runner.usual_patience_s(Request(kind="fit", batches=(batch,), steps=4)) for batch in (8, 800)
+        session.runner.usual_patience_s(TrialRequest(kind="fit", batches=(batch,), steps=4)) for batch in (8, 800)
     )
     assert large > small + 10
 
@@ -107,7 +107,7 @@ class Beside(Pretended):
 
 
 def timed(repeat):
-    return Request(kind="default", batches=(), steps=24, repeat=repeat)
+    return TrialRequest(kind="default", batches=(), steps=24, repeat=repeat)
 
 
 def test_a_launch_that_others_disturbed_is_repeated_and_the_least_disturbed_kept():
@@ -160,7 +160,7 @@ def test_a_launch_that_hangs_costs_a_third_of_what_is_left_and_one_that_cannot_e
     session = session_of(runner)
     session.deadline = Deadline(budget_s=60.0, since=clock.now_s, clock=clock)
     runner.patience_s.clear()
-    ends = [session.run(Request(kind="loader", batches=(), repeat=turn)).end for turn in range(12)]
+    ends = [session.run(TrialRequest(kind="loader", batches=(), repeat=turn)).end for turn in range(12)]
     assert runner.patience_s[0] == pytest.approx(20.0)
     assert runner.patience_s[1] == pytest.approx(40.0 / 3)
     assert set(ends) == {End.TIME_UP}

@@ -6,7 +6,7 @@ from gpudoc.script.findings import ScriptFindings
 from gpudoc.script.stages import planned_launches, run_stages, say_plan
 from gpudoc.tune.options import SearchOptions
 from gpudoc.tune.trial.deadline import Deadline
-from gpudoc.tune.trial.messages import End, Request
+from gpudoc.tune.trial.messages import End, TrialRequest
 from tests.script.pretended import Pretended, loader, session_of
 from tests.tune.trial.test_deadline import Clock
 
@@ -18,7 +18,7 @@ def options(*words, **changes):
 def search(runner, asked, *, lever="loader", **changes):
     session = session_of(runner, command=Command(asked.command), **changes)
     found = ScriptFindings(look=session.runner.look, lever=lever)
-    found.defaults.append(session.run(Request(kind="look", batches=(), steps=24)))
+    found.defaults.append(session.run(TrialRequest(kind="look", batches=(), steps=24)))
     runner.requests.clear()
     run_stages(session, asked, found)
     return found
@@ -162,7 +162,7 @@ def test_without_time_to_compare_the_search_s_own_launches_tell_the_gain():
     runner = Late()
     until = Deadline(budget_s=900.0, since=clock.now_s, clock=clock)
     session = session_of(runner, deadline=until)
-    look = runner.run(Request(kind="look", batches=()), patience_s=1.0)
+    look = runner.run(TrialRequest(kind="look", batches=()), patience_s=1.0)
     found = ScriptFindings(look=session.runner.look, lever="loader", defaults=[look])
     run_stages(session, options(only="loader"), found)
     assert runner.asked("joint") == []

@@ -7,7 +7,7 @@ from gpudoc.script.command import Command
 from gpudoc.script.look import look_at
 from gpudoc.script.outcome import refusal
 from gpudoc.script.trial import Launches
-from gpudoc.tune.trial.messages import End, Request, Variant
+from gpudoc.tune.trial.messages import End, TrialRequest, Variant
 from tests.script.family import alive, marked
 from tests.script.scripts import HUNGRY, RANKS, WAITING, written
 
@@ -42,7 +42,7 @@ def test_a_look_tells_the_script_and_a_trial_takes_its_order_and_neither_leaves_
     assert look.torch
 
     launches.keys, launches.lever = (look.training.key,), "loader"
-    request = Request(kind="loader", batches=(16,), feed=Loader(num_workers=4), steps=6)
+    request = TrialRequest(kind="loader", batches=(16,), feed=Loader(num_workers=4), steps=6)
     trial = launches.run(request, patience_s=120)
     assert trial.fits
     assert trial.measured["loader_batch"] == 16
@@ -60,10 +60,10 @@ def test_a_look_tells_the_script_and_a_trial_takes_its_order_and_neither_leaves_
 def test_the_batch_is_put_into_the_command_and_the_memory_limit_is_real(tmp_path, here):
     words = (*written(here, HUNGRY), "{batch}")
     launches = launches_of(tmp_path, words, lever="flag", batch_limit_bytes=768 << 20)
-    fits = launches.run(Request(kind="fit", batches=(8,), steps=2), patience_s=120)
+    fits = launches.run(TrialRequest(kind="fit", batches=(8,), steps=2), patience_s=120)
     assert fits.fits
     assert fits.measured["loader_batch"] == 8
-    fails = launches.run(Request(kind="fit", batches=(800,), steps=2), patience_s=120)
+    fails = launches.run(TrialRequest(kind="fit", batches=(800,), steps=2), patience_s=120)
     assert fails.end is End.OOM_HOST
     assert fails.failed_batch == 800
     assert alive(launches.starting) == []
@@ -91,7 +91,7 @@ def test_threads_sleep_in_a_trial_that_asks_for_it_and_what_went_on_beside_it_is
     code = "import os, time; print([os.environ.get(n) for n in ('OMP_WAIT_POLICY', 'KMP_BLOCKTIME')]); time.sleep(0.1)"
     own = {name: value for name, value in marked().items() if name not in WAITING_VARIABLES}
     launches = launches_of(tmp_path, written(here, code), isolated=False, starting=own)
-    request = Request(kind="variant", batches=())
+    request = TrialRequest(kind="variant", batches=())
     trial = launches.run(request, patience_s=60)
     assert "[None, None]" in launches.last.tail
     assert trial.measured["other_cpus"] >= 0
@@ -116,7 +116,7 @@ def test_a_data_set_that_differs_from_launch_to_launch_is_found_out(tmp_path, he
     ever_more = "return 4000 + int(time.time() * 1000) % 1000 + 1"
     words = (*written(here, WAITING.replace("return 4000", ever_more)), "--wait", "0.002", "--step", "0.01")
     launches = launches_of(tmp_path, words, keys=("train.py:22|Waiting|1|shuffled",), isolated=False)
-    trial = launches.run(Request(kind="loader", batches=(), feed=Loader(num_workers=1), steps=3), patience_s=120)
+    trial = launches.run(TrialRequest(kind="loader", batches=(), feed=Loader(num_workers=1), steps=3), patience_s=120)
     assert "differs from launch to launch" in trial.refused["num_workers"]
 
 
@@ -129,7 +129,7 @@ def test_ranks_of_torchrun_are_looked_at_together_and_each_takes_the_batch(tmp_p
     look = look_at(told.seen, warm_steps=3, start_s=told.start_s)
     assert (look.ranks, look.batch, look.training.place) == (2, 4, "train.py:15")
     assert look.samples_per_s == pytest.approx(2 * 4 / look.step_s, rel=0.5)
-    trial = launches.run(Request(kind="fit", batches=(16,), ranks=2, steps=3), patience_s=240)
+    trial = launches.run(TrialRequest(kind="fit", batches=(16,), ranks=2, steps=3), patience_s=240)
     assert trial.fits
     assert (trial.measured["ranks"], trial.measured["loader_batch"]) == (2, 16)
     assert alive(launches.starting) == []

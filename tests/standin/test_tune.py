@@ -16,7 +16,7 @@ from gpudoc.tune.search.journal import Journal
 from gpudoc.tune.search.runner import WorkloadRunner
 from gpudoc.tune.search.session import Session, why_rejected
 from gpudoc.tune.trial.launcher import Launcher, Where
-from gpudoc.tune.trial.messages import End, Request, Variant
+from gpudoc.tune.trial.messages import End, TrialRequest, Variant
 
 pytestmark = pytest.mark.standin
 
@@ -148,7 +148,7 @@ def fits(source, *batches, limit_bytes):
     """(how it was started, how it ended, its peak) of a trial at each batch."""
     where = Where(device="cuda:0", limit_bytes=limit_bytes)
     with Launcher(source) as launcher:
-        trials = [launcher.run(Request(kind="fit", batches=(b,), steps=3), where) for b in batches]
+        trials = [launcher.run(TrialRequest(kind="fit", batches=(b,), steps=3), where) for b in batches]
     return [(trial.how, trial.end, [point.peak_bytes for point in trial.points]) for trial in trials]
 
 
@@ -253,7 +253,7 @@ def test_a_gpu_that_the_compiler_does_not_know_rejects_compiling_in_one_line(net
     for name, value in standin(cc="6.1", **QUICK).environment.items():
         monkeypatch.setenv(name, value)
     where = Where(device="cuda:0", limit_bytes=None)
-    request = Request(kind="variant", batches=(8,), variant=Variant(compile=True))
+    request = TrialRequest(kind="variant", batches=(8,), variant=Variant(compile=True))
     with Launcher(str(tmp_path / net)) as launcher:
         session = Session(
             runner=WorkloadRunner(launcher=launcher, where=where),
@@ -276,7 +276,7 @@ def test_levers_of_a_gpu_run_with_the_losses_of_the_plain_step(net, tmp_path, mo
     alike |= {"tf32": [{"matmul_precision": "high"}], "bf16": [{"precision": "bf16"}]}
 
     def first(**changes):
-        request = Request(kind="variant", batches=(8,), variant=Variant(**changes), seconds_per_batch=0.01)
+        request = TrialRequest(kind="variant", batches=(8,), variant=Variant(**changes), seconds_per_batch=0.01)
         return launcher.run(request, where)
 
     where = Where(device="cuda:0", limit_bytes=None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpudoc.train.request import Request
+from gpudoc.train.request import TrainRequest
 from gpudoc.train.start.build import build
 from gpudoc.train.stop import Stop
 from tests.train.support import forget_limit, write_workload
@@ -10,7 +10,7 @@ from tests.train.support import forget_limit, write_workload
 
 def test_what_is_built_is_told_before_the_first_step(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
-    request = Request(
+    request = TrainRequest(
         model=str(write_workload(tmp_path)),
         profile="off",
         device="cpu",

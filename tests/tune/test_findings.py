@@ -1,13 +1,13 @@
 import pytest
 
 from gpudoc.tune.findings import Findings, most_of_use
-from gpudoc.tune.trial.messages import End, Point, Request, Trial, Variant
+from gpudoc.tune.trial.messages import End, Point, Trial, TrialRequest, Variant
 from gpudoc.workload.config import Train
 
 
 def timed(kind, seconds):
     points = (Point(batch=8, step_s=(seconds,)),)
-    return Trial(request=Request(kind=kind, batches=(8,)), end=End.FITS, points=points)
+    return Trial(request=TrialRequest(kind=kind, batches=(8,)), end=End.FITS, points=points)
 
 
 def test_before_anything_is_measured_there_is_no_speedup_and_the_plain_variant():

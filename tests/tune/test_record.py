@@ -5,23 +5,23 @@ import pytest
 from gpudoc.doctor import spinning
 from gpudoc.process.openmp import OpenMp
 from gpudoc.profile import store
-from gpudoc.profile.model import Hardware, Loader, Losses, VariantTrial, WorkloadKey
+from gpudoc.profile.model import Hardware, Loader, LossDeviation, VariantTrial, WorkloadKey
 from gpudoc.tune.findings import Findings
 from gpudoc.tune.model.memory import MemoryLine
 from gpudoc.tune.model.noise import Noise
 from gpudoc.tune.record import Context, about_threads, make_profile
 from gpudoc.tune.search.choose import BatchChoice
 from gpudoc.tune.search.largest import Largest
-from gpudoc.tune.trial.messages import End, Point, Request, Trial, Variant
+from gpudoc.tune.trial.messages import End, Point, Trial, TrialRequest, Variant
 from gpudoc.workload.config import load_config
 
 DEFAULT = Trial(
-    request=Request(kind="default", batches=(32,), feed=Loader()),
+    request=TrialRequest(kind="default", batches=(32,), feed=Loader()),
     end=End.FITS,
     points=(Point(batch=32, peak_bytes=400, step_s=(0.5,)),),
     seconds=3.0,
 )
-FAILED = Trial(request=Request(kind="fit", batches=(101,)), end=End.OOM_HOST, failed_batch=101, seconds=1.0)
+FAILED = Trial(request=TrialRequest(kind="fit", batches=(101,)), end=End.OOM_HOST, failed_batch=101, seconds=1.0)
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def found():
         batch=100, cap=1000, limit_bytes=1 << 30, fails_at=101, fails_with=End.OOM_HOST, line=line, predicted=100
     )
     joint = DEFAULT.model_copy(
-        update={"request": Request(kind="joint", batches=(16,)), "points": (Point(batch=16, step_s=(0.125,)),)}
+        update={"request": TrialRequest(kind="joint", batches=(16,)), "points": (Point(batch=16, step_s=(0.125,)),)}
     )
     return Findings(
         defaults=[DEFAULT],
@@ -111,7 +111,7 @@ def test_reasons_and_the_form_of_the_optimizer_are_in_the_profile(context):
 
 def test_every_lever_that_was_tried_is_evidence_with_its_losses_and_a_reason(context, tmp_path):
     known = found()
-    losses = Losses(steps=5, difference=0.003, bound=0.02)
+    losses = LossDeviation(steps=5, difference=0.003, bound=0.02)
     known.tried = [
         VariantTrial(name="bf16", changes={"precision": "bf16"}, times=1.8, losses=losses, kept=True, why="bf16: kept"),
         VariantTrial(name="torch.compile", changes={"compile": True}, why="torch.compile: rejected, no compiler"),

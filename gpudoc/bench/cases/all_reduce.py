@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpudoc.bench.collective import READY, SIZES, bus_gb_per_s
-from gpudoc.bench.model import OWN_PROCESSES, Case, Reading
+from gpudoc.bench.model import OWN_PROCESSES, Case, RawReading
 from gpudoc.bench.sampling import Bench
 from gpudoc.process.arguments import own_module
 from gpudoc.process.ending import how_it_ended
@@ -116,12 +116,12 @@ def _end(started: Sequence[Rank]) -> None:
             one.process.wait(timeout=KILL_S)
 
 
-def run(bench: Bench) -> Iterator[Reading]:
+def run(bench: Bench) -> Iterator[RawReading]:
     """Rows all_reduce in GB/s of bus bandwidth (comparable to the links) by size."""
     ranks = bench.plan.num_gpus
     began = time.monotonic()
     for size, seconds in measure("nccl", "cuda", ranks, SIZES, bench.is_alive).items():
-        yield Reading(
+        yield RawReading(
             name="all_reduce",
             device=bench.device.name,
             parameters={"bytes": size, "ranks": ranks},

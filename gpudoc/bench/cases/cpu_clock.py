@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 from gpudoc.bench import cpu_clock
 from gpudoc.bench.machine_code import UNITS
-from gpudoc.bench.model import Case, Reading
+from gpudoc.bench.model import Case, RawReading
 from gpudoc.bench.sampling import Bench, Row, sample_point
 
 NUM_POINTS = 1
 
 
-def run(bench: Bench) -> Iterator[Reading]:
+def run(bench: Bench) -> Iterator[RawReading]:
     """One row, 'cpu_clock' in GHz; its context carries `fp32_fma_per_cycle` and `bf16_fma_per_cycle` of one core."""
     row = Row(name="cpu_clock", unit="GHz", parameters={})
     reading = sample_point(bench, row, lambda: cpu_clock.measure_clock_ghz() or 0.0, bench.point_s(NUM_POINTS))
@@ -23,7 +23,7 @@ def run(bench: Bench) -> Iterator[Reading]:
         kind = "bf16" if unit.startswith("bf16") else "fp32"
         per_cycle = rate * UNITS[unit][1]
         context[f"{kind}_fma_per_cycle"] = max(context.get(f"{kind}_fma_per_cycle", 0.0), per_cycle)
-    yield Reading(
+    yield RawReading(
         name=row.name,
         device=row.device,
         parameters={},

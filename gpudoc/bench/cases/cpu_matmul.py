@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpudoc.bench.cases.checks import check_product
-from gpudoc.bench.model import Case, Reading
+from gpudoc.bench.model import Case, RawReading
 from gpudoc.bench.sampling import Bench, Row, fewest_samples, sample_point, timed_rate
 from gpudoc.units import MIB
 
@@ -23,7 +23,7 @@ PATIENCE = 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class CpuProduct:
     """One product: square matrices of `size` in `dtype` on `threads` threads."""
 
     dtype: str
@@ -31,27 +31,27 @@ class Point:
     threads: int
 
 
-def choose_points(threads: int, quick: bool) -> tuple[Point, ...]:
+def choose_points(threads: int, quick: bool) -> tuple[CpuProduct, ...]:
     """All threads at every size; fewer threads at 1024, in powers of two. A quick run has the sizes that fit its
     seconds, and one thread in fp32.
     """
     if quick:
         # a product that few cores need a tenth of a second for is the least that keeps many busy
         sizes = SIZES if threads >= MANY_THREADS else SIZES[:2]
-        alone = (Point("fp32", 1024, 1),) if threads > 1 else ()
-        return (*alone, *(Point(dtype, size, threads) for dtype in ("fp32", "bf16") for size in sizes))
+        alone = (CpuProduct("fp32", 1024, 1),) if threads > 1 else ()
+        return (*alone, *(CpuProduct(dtype, size, threads) for dtype in ("fp32", "bf16") for size in sizes))
     counts = [count for count in (1, 2, 4, 8, 16, 32, 64, 128) if count < threads]
     return tuple(
         point
         for dtype in ("fp32", "bf16")
         for point in (
-            *(Point(dtype, 1024, count) for count in counts),
-            *(Point(dtype, size, threads) for size in (*SIZES, LARGE)),
+            *(CpuProduct(dtype, 1024, count) for count in counts),
+            *(CpuProduct(dtype, size, threads) for size in (*SIZES, LARGE)),
         )
     )
 
 
-def run(bench: Bench) -> Iterator[Reading]:
+def run(bench: Bench) -> Iterator[RawReading]:
     """Rows 'cpu_matmul' in GFLOP/s (2 n^3 operations), each product checked against float64 on some of its rows."""
     import torch
 
@@ -72,7 +72,7 @@ def run(bench: Bench) -> Iterator[Reading]:
         yield reading
 
 
-def _measure(bench: Bench, point: Point, seconds: float) -> Reading:
+def _measure(bench: Bench, point: CpuProduct, seconds: float) -> RawReading:
     import torch
 
     left, right = (torch.randn(point.size, point.size).to(_dtype(point.dtype)) for _ in range(2))

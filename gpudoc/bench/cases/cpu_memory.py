@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpudoc.bench.model import Case, Reading
+from gpudoc.bench.model import Case, RawReading
 from gpudoc.bench.sampling import Bench, Row, sample_point, timed_rate
 from gpudoc.units import GIB, KIB, MIB
 
@@ -61,7 +61,7 @@ def is_cached(size: int) -> bool:
     return best(half) > CACHED * best(whole)
 
 
-def run(bench: Bench) -> Iterator[Reading]:
+def run(bench: Bench) -> Iterator[RawReading]:
     """Rows memory_read, _write, _copy and _triad in GB/s at all threads and one (quick: _copy only); memory_curve by
     size. The bytes of an array are in the context: they follow from what was measured, so they name no row.
     """

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gpudoc.bench.cases.checks import check_copy
 from gpudoc.bench.gpu import sample_gpu
-from gpudoc.bench.model import Case, Parameter, Reading
+from gpudoc.bench.model import Case, Parameter, RawReading
 from gpudoc.bench.sampling import Bench, Row, sample_point
 from gpudoc.units import KIB, MIB, format_bytes
 
@@ -46,7 +46,7 @@ def usable_sizes(sizes: Sequence[int], host_bytes: int, device_bytes: int) -> li
     return [size for size in sizes if size <= host_bytes // 8 and size <= device_bytes // 6]
 
 
-def run(bench: Bench) -> Iterator[Reading]:
+def run(bench: Bench) -> Iterator[RawReading]:
     """Rows h2d, d2h (GB/s by bytes and kind of host memory), bidirectional (sum of both), and their latency in µs."""
     wanted = QUICK_SIZES if bench.plan.quick else SIZES
     sizes = usable_sizes(wanted, bench.plan.memory_bytes, bench.device.memory_free_bytes())
@@ -102,7 +102,7 @@ def _pin(bench: Bench, pageable: Tensor, sizes: Sequence[int]) -> tuple[Tensor, 
     return found
 
 
-def _pinned(bench: Bench, buffers: Buffers, size: int, seconds: float) -> Iterator[Reading]:
+def _pinned(bench: Bench, buffers: Buffers, size: int, seconds: float) -> Iterator[RawReading]:
     assert buffers.pinned is not None
     assert buffers.pinned_back is not None
     pairs = (
@@ -125,7 +125,7 @@ def _pinned(bench: Bench, buffers: Buffers, size: int, seconds: float) -> Iterat
         target.zero_()
 
 
-def _both(bench: Bench, buffers: Buffers, size: int, seconds: float) -> Reading:
+def _both(bench: Bench, buffers: Buffers, size: int, seconds: float) -> RawReading:
     assert buffers.pinned is not None
     assert buffers.pinned_back is not None
     to_device, from_host = buffers.device_in[:size], buffers.pinned[:size]
@@ -153,7 +153,7 @@ def _both(bench: Bench, buffers: Buffers, size: int, seconds: float) -> Reading:
     return dataclasses.replace(reading, context=context, corrupted=wrong)
 
 
-def _pageable(bench: Bench, buffers: Buffers, size: int, seconds: float) -> Iterator[Reading]:
+def _pageable(bench: Bench, buffers: Buffers, size: int, seconds: float) -> Iterator[RawReading]:
     """Ordinary memory is copied through a staging buffer by the host itself: only the host's clock sees all of it."""
     host = buffers.pageable[:size].clone()
     pairs = (("h2d", buffers.device_in[:size], host), ("d2h", host, buffers.device_out[:size]))
@@ -169,7 +169,7 @@ def _pageable(bench: Bench, buffers: Buffers, size: int, seconds: float) -> Iter
         yield dataclasses.replace(reading, corrupted=check_copy(source, target))
 
 
-def _latencies(bench: Bench, buffers: Buffers, seconds: float) -> Iterator[Reading]:
+def _latencies(bench: Bench, buffers: Buffers, seconds: float) -> Iterator[RawReading]:
     assert buffers.pinned is not None
     host, device = buffers.pinned[:LATENCY_BYTES], buffers.device_in[:LATENCY_BYTES]
     for name, target, source in (("h2d_latency", device, host), ("d2h_latency", host, device)):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from gpudoc.bench.model import Case, Reading
+from gpudoc.bench.model import Case, RawReading
 from gpudoc.bench.sampling import Bench, Row, sample_point
 
 LAUNCHES = 500
 
 
-def run(bench: Bench) -> Iterator[Reading]:
+def run(bench: Bench) -> Iterator[RawReading]:
     """Rows launch_queued (µs of the host per kernel, none waited for) and launch_round_trip (µs until it has run)."""
     import torch
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from gpudoc.bench.cases.checks import check_product
 from gpudoc.bench.gpu import sample_gpu
-from gpudoc.bench.model import Case, Reading
+from gpudoc.bench.model import Case, RawReading
 from gpudoc.bench.sampling import Bench, Row
 from gpudoc.units import MIB
 
@@ -91,7 +91,7 @@ def choose_dtypes(capability: tuple[int, int], quick: bool = False) -> tuple[str
     return tuple(dtype for dtype in every if dtype in ("fp32", "tf32", half))
 
 
-def run(bench: Bench) -> Iterator[Reading]:
+def run(bench: Bench) -> Iterator[RawReading]:
     """Rows 'matmul' in TFLOP/s (TOP/s for int8) with dtype, shape and mode 'burst' or 'sustained'."""
     gpu = bench.device
     shapes = choose_shapes(gpu.traits.sm_count, gpu.memory_free_bytes(), bench.plan.quick)
@@ -109,7 +109,7 @@ def run(bench: Bench) -> Iterator[Reading]:
 
 def _one_type(
     bench: Bench, dtype: str, shapes: tuple[Shape, ...], burst_s: float, sustained_s: float
-) -> Iterator[Reading]:
+) -> Iterator[RawReading]:
     best: tuple[float, Shape] | None = None
     for shape in shapes:
         product = make_product(dtype, shape, bench.device.torch_device)
@@ -130,7 +130,7 @@ def _row(bench: Bench, dtype: str, shape: Shape, mode: str) -> Row:
     return Row(name="matmul", unit=unit, parameters=parameters, device=bench.device.name)
 
 
-def _burst(bench: Bench, dtype: str, shape: Shape, product: Product, seconds: float) -> Reading:
+def _burst(bench: Bench, dtype: str, shape: Shape, product: Product, seconds: float) -> RawReading:
     import torch
 
     gpu = bench.device
@@ -146,7 +146,7 @@ def _burst(bench: Bench, dtype: str, shape: Shape, product: Product, seconds: fl
     return sample_gpu(bench, _row(bench, dtype, shape, "burst"), batch, seconds)
 
 
-def _sustained(bench: Bench, dtype: str, shape: Shape, product: Product, seconds: float) -> Reading:
+def _sustained(bench: Bench, dtype: str, shape: Shape, product: Product, seconds: float) -> RawReading:
     """Samples of SAMPLE_S without pause; the first half of the span only warms the card up."""
     gpu = bench.device
     one_s = _seconds_of_one(bench, product)

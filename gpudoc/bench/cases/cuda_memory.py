@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from gpudoc.bench.gpu import sample_gpu
-from gpudoc.bench.model import Case, Reading
+from gpudoc.bench.model import Case, RawReading
 from gpudoc.bench.sampling import Bench, Row
 from gpudoc.units import GIB, MIB
 
@@ -24,7 +24,7 @@ def buffer_bytes(l2_bytes: int, free_bytes: int) -> int:
     return min(wanted, 2 * GIB, free_bytes // 6) // 256 * 256
 
 
-def run(bench: Bench) -> Iterator[Reading]:
+def run(bench: Bench) -> Iterator[RawReading]:
     """Rows device_read, device_write, device_copy, device_triad in GB/s, counted as STREAM counts."""
     import torch
 

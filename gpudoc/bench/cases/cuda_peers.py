@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from gpudoc.bench.cases.checks import check_copy
 from gpudoc.bench.gpu import CudaGpu, sample_gpu
-from gpudoc.bench.model import Case, Parameter, Reading
+from gpudoc.bench.model import Case, Parameter, RawReading
 from gpudoc.bench.sampling import Bench, Row
 from gpudoc.units import MIB
 
@@ -20,7 +20,7 @@ def ordered_pairs(num_gpus: int) -> tuple[tuple[int, int], ...]:
     return tuple((a, b) for a in range(num_gpus) for b in range(num_gpus) if a != b)
 
 
-def run(bench: Bench) -> Iterator[Reading]:
+def run(bench: Bench) -> Iterator[RawReading]:
     """Rows p2p in GB/s for every ordered pair, with direct='yes' where one GPU may read the other's memory."""
     import torch
 
@@ -32,7 +32,7 @@ def run(bench: Bench) -> Iterator[Reading]:
     torch.cuda.set_device(int(bench.device.name.partition(":")[2]))
 
 
-def _measure(bench: Bench, source: int, target: int, seconds: float) -> Reading:
+def _measure(bench: Bench, source: int, target: int, seconds: float) -> RawReading:
     import torch
 
     direct = "yes" if torch.cuda.can_device_access_peer(target, source) else "no"

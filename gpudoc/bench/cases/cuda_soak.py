@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gpudoc.bench.cases.cuda_matmul import SAMPLE_S, Shape, choose_dtypes, choose_shapes, make_product
-from gpudoc.bench.model import Case, Reading
+from gpudoc.bench.model import Case, RawReading
 from gpudoc.bench.sampling import Bench
 
 # the parts of the span that are told: a tenth at its begin and a tenth at its end
@@ -24,7 +24,7 @@ class _Batch:
     samples: tuple[float, ...]
 
 
-def run(bench: Bench) -> Iterator[Reading]:
+def run(bench: Bench) -> Iterator[RawReading]:
     """Rows 'soak_start' and 'soak_end' in TFLOP/s: the first and the last tenth of the plan's `soak_s` seconds."""
     gpu, seconds = bench.device, bench.plan.soak_s
     dtype = choose_dtypes(gpu.traits.capability, quick=True)[-1]
@@ -55,8 +55,8 @@ def run(bench: Bench) -> Iterator[Reading]:
     yield dataclasses.replace(ended, corrupted=product.check())
 
 
-def _reading(bench: Bench, name: str, dtype: str, shape: Shape, batches: Sequence[_Batch]) -> Reading:
-    return Reading(
+def _reading(bench: Bench, name: str, dtype: str, shape: Shape, batches: Sequence[_Batch]) -> RawReading:
+    return RawReading(
         name=name,
         device=bench.device.name,
         parameters={"dtype": dtype, "shape": shape.text, "seconds": bench.plan.soak_s},

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from gpudoc.bench.model import Case, Reading
+from gpudoc.bench.model import Case, RawReading
 from gpudoc.bench.sampling import Bench, Row, sample_point
 from gpudoc.units import MIB
 
@@ -85,7 +85,7 @@ def read_gb_per_s(files: Sequence[Path], threads: int, limit_s: float) -> float:
     return total / (time.perf_counter() - started) / 1e9
 
 
-def run(bench: Bench) -> Iterator[Reading]:
+def run(bench: Bench) -> Iterator[RawReading]:
     """Rows folder_read in GB/s, cache=cold and warm; cache=unknown when the kernel keeps what it was asked to drop."""
     files = find_files(Path(bench.plan.data), MAX_BYTES_QUICK if bench.plan.quick else MAX_BYTES)
     seconds = bench.point_s(2)
@@ -102,7 +102,7 @@ def run(bench: Bench) -> Iterator[Reading]:
 
 def _measure(
     bench: Bench, state: str, threads: int, seconds: float, once: Callable[[], float], context: dict[str, float | None]
-) -> Reading:
+) -> RawReading:
     row = Row(name="folder_read", unit="GB/s", parameters={"cache": state, "threads": threads})
     reading = sample_point(bench, row, once, seconds)
     known = {name: value for name, value in context.items() if value is not None}

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from gpudoc.bench.model import Case, Reading
+from gpudoc.bench.model import Case, RawReading
 from gpudoc.bench.sampling import Bench, Row, sample_point
 from gpudoc.process.loader_workers import shorten_socket_paths, start_worker
 from gpudoc.units import KIB
@@ -36,7 +36,7 @@ class ReadySamples:
         return self._sample
 
 
-def run(bench: Bench) -> Iterator[Reading]:
+def run(bench: Bench) -> Iterator[RawReading]:
     """Rows loader_start (ms to the first batch) and loader_batch (ms each) at 0, 1 and 2 workers (quick: 0 and 1)."""
     shorten_socket_paths()
     counts = [0, 1] + ([2] if bench.plan.threads >= 2 and not bench.plan.quick else [])

@@ -12,7 +12,7 @@ from gpudoc.doctor.model import Evidence, Finder, Finding, Skip
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class ChainLink:
     """One link: what looks at it, and the causes that it can name."""
 
     name: str
@@ -20,10 +20,10 @@ class Link:
     causes: tuple[str, ...]
 
 
-LINKS: tuple[Link, ...] = (
-    Link("GPU on the bus", kernel_side.look_at_bus, ("no_gpu_on_machine", "wsl_windows_or_kernel_too_old")),
-    Link("GPU answers", kernel_side.look_at_answer, ("gpu_fallen_off_bus",)),
-    Link(
+LINKS: tuple[ChainLink, ...] = (
+    ChainLink("GPU on the bus", kernel_side.look_at_bus, ("no_gpu_on_machine", "wsl_windows_or_kernel_too_old")),
+    ChainLink("GPU answers", kernel_side.look_at_answer, ("gpu_fallen_off_bus",)),
+    ChainLink(
         "kernel driver",
         kernel_side.look_at_kernel_driver,
         (
@@ -35,7 +35,7 @@ LINKS: tuple[Link, ...] = (
             *NOT_STARTED,
         ),
     ),
-    Link(
+    ChainLink(
         "AMD driver and device files",
         kernel_side.look_at_amd,
         (
@@ -45,7 +45,7 @@ LINKS: tuple[Link, ...] = (
             "container_without_gpu_access",
         ),
     ),
-    Link(
+    ChainLink(
         "device files",
         kernel_side.look_at_nodes,
         (
@@ -57,7 +57,7 @@ LINKS: tuple[Link, ...] = (
             *NOT_STARTED,
         ),
     ),
-    Link(
+    ChainLink(
         "NVML",
         driver_side.look_at_nvml,
         (
@@ -76,9 +76,9 @@ LINKS: tuple[Link, ...] = (
             "gpu_hardware_fault",
         ),
     ),
-    Link("environment mask", driver_side.look_at_mask, ("visible_devices_hides_gpu",)),
-    Link("MIG and compute mode", driver_side.look_at_modes, ("mig_enabled_no_instance", "compute_mode_exclusive")),
-    Link(
+    ChainLink("environment mask", driver_side.look_at_mask, ("visible_devices_hides_gpu",)),
+    ChainLink("MIG and compute mode", driver_side.look_at_modes, ("mig_enabled_no_instance", "compute_mode_exclusive")),
+    ChainLink(
         "cuInit",
         driver_side.look_at_cuda,
         (

@@ -9,7 +9,7 @@ from gpudoc.control_characters import escape_line
 from gpudoc.doctor.live.gain import without
 from gpudoc.doctor.live.say import estimated, finding, percent
 from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Remedy, Skip
-from gpudoc.facts.readers.timeline import Part, Timeline
+from gpudoc.facts.readers.timeline import StepPart, Timeline
 from gpudoc.patterns import Pattern
 from gpudoc.units import format_count
 
@@ -36,63 +36,63 @@ def _find(name: str, judge: Callable[[Timeline], Finding | None]) -> Finder:
 
 def judge_data(timeline: Timeline) -> Finding | None:
     """Steps wait for their data."""
-    if timeline.share(Part.DATA) < _WAIT:
+    if timeline.share(StepPart.DATA) < _WAIT:
         return None
     alone = any("_SingleProcess" in span.name for span in timeline.trace.host.get("data", ()))
-    title = f"{_a_step(timeline, Part.DATA)} goes into loading data" + (" in the main process" if alone else "")
-    return _finding("too_few_workers" if alone else "dataloader_bottleneck", timeline, Part.DATA, title)
+    title = f"{_a_step(timeline, StepPart.DATA)} goes into loading data" + (" in the main process" if alone else "")
+    return _finding("too_few_workers" if alone else "dataloader_bottleneck", timeline, StepPart.DATA, title)
 
 
 def judge_sync(timeline: Timeline) -> Finding | None:
     """The GPU runs dry because the main thread waited for it to read a value."""
-    if timeline.device is None or timeline.share(Part.SYNC) < _WAIT:
+    if timeline.device is None or timeline.share(StepPart.SYNC) < _WAIT:
         return None
-    title = f"The GPU is idle for {_a_step(timeline, Part.SYNC)} after values were read from it"
-    at = [place for place, _ in timeline.places.get(Part.SYNC, ()) if _PLACE.fullmatch(place)]
+    title = f"The GPU is idle for {_a_step(timeline, StepPart.SYNC)} after values were read from it"
+    at = [place for place, _ in timeline.places.get(StepPart.SYNC, ()) if _PLACE.fullmatch(place)]
     say = f"Read values in {at[0]} every 50 to 100 steps only, and keep sums on the GPU in between." if at else ""
     fix = (Remedy(say=say),) if at else ()
-    return _finding("gpu_sync_each_step", timeline, Part.SYNC, title, fix=fix)
+    return _finding("gpu_sync_each_step", timeline, StepPart.SYNC, title, fix=fix)
 
 
 def judge_launch(timeline: Timeline) -> Finding | None:
     """The GPU waits for its next kernel because the host takes longer to launch than the GPU to compute."""
-    if timeline.device is None or timeline.share(Part.LAUNCH) < _WAIT:
+    if timeline.device is None or timeline.share(StepPart.LAUNCH) < _WAIT:
         return None
-    title = f"The GPU waits {_a_step(timeline, Part.LAUNCH)} for its next kernel to be launched"
-    return _finding("launch_bound", timeline, Part.LAUNCH, title)
+    title = f"The GPU waits {_a_step(timeline, StepPart.LAUNCH)} for its next kernel to be launched"
+    return _finding("launch_bound", timeline, StepPart.LAUNCH, title)
 
 
 def judge_python(timeline: Timeline) -> Finding | None:
     """The main thread runs Python that is not an operator and loads no data."""
-    if timeline.share(Part.PYTHON) < _WAIT:
+    if timeline.share(StepPart.PYTHON) < _WAIT:
         return None
-    title = f"{_a_step(timeline, Part.PYTHON)} goes into Python outside of operators and of the loader"
-    return _finding("python_bound", timeline, Part.PYTHON, title)
+    title = f"{_a_step(timeline, StepPart.PYTHON)} goes into Python outside of operators and of the loader"
+    return _finding("python_bound", timeline, StepPart.PYTHON, title)
 
 
 def judge_talk(timeline: Timeline) -> Finding | None:
     """Communication that no computing hides."""
-    if timeline.share(Part.COMMUNICATION) < _TALK:
+    if timeline.share(StepPart.COMMUNICATION) < _TALK:
         return None
-    title = f"{_a_step(timeline, Part.COMMUNICATION)} is communication that no computing hides"
-    return _finding("communication_bound", timeline, Part.COMMUNICATION, title)
+    title = f"{_a_step(timeline, StepPart.COMMUNICATION)} is communication that no computing hides"
+    return _finding("communication_bound", timeline, StepPart.COMMUNICATION, title)
 
 
 def judge_copies(timeline: Timeline) -> Finding | None:
     """Copies from pageable memory that no computing hides."""
-    pageable = min(timeline.pageable_ms, timeline.parts.get(Part.COPY, 0.0))
-    if timeline.share(Part.COPY) < _COPY or pageable < 0.5 * timeline.parts[Part.COPY]:
+    pageable = min(timeline.pageable_ms, timeline.parts.get(StepPart.COPY, 0.0))
+    if timeline.share(StepPart.COPY) < _COPY or pageable < 0.5 * timeline.parts[StepPart.COPY]:
         return None
-    title = f"{_a_step(timeline, Part.COPY)} goes into copies from pageable memory"
-    return _finding("pageable_copies", timeline, Part.COPY, title)
+    title = f"{_a_step(timeline, StepPart.COPY)} goes into copies from pageable memory"
+    return _finding("pageable_copies", timeline, StepPart.COPY, title)
 
 
 def judge_compute(timeline: Timeline) -> Finding | None:
     """The device computes nearly all the time: healthy."""
-    share = timeline.share(Part.COMPUTE)
+    share = timeline.share(StepPart.COMPUTE)
     if timeline.device is None or share < _BUSY:
         return None
-    seen = Observation("computing", f"{timeline.parts[Part.COMPUTE]:.1f} ms a step, {percent(share)}", TRACE)
+    seen = Observation("computing", f"{timeline.parts[StepPart.COMPUTE]:.1f} ms a step, {percent(share)}", TRACE)
     return Finding(
         id="compute_bound",
         severity="info",
@@ -102,13 +102,13 @@ def judge_compute(timeline: Timeline) -> Finding | None:
     )
 
 
-def _a_step(timeline: Timeline, part: Part) -> str:
+def _a_step(timeline: Timeline, part: StepPart) -> str:
     """'12.3 ms of each step (34 %)'."""
     each = "each step" if timeline.steps_are_marked else "the trace"
     return f"{timeline.parts[part]:.1f} ms of {each} ({percent(timeline.share(part))})"
 
 
-def _finding(name: str, timeline: Timeline, part: Part, title: str, *, fix: Sequence[Remedy] = ()) -> Finding:
+def _finding(name: str, timeline: Timeline, part: StepPart, title: str, *, fix: Sequence[Remedy] = ()) -> Finding:
     share = timeline.share(part)
     text = f"{timeline.parts[part]:.1f} of {timeline.step_ms:.1f} ms a step"
     seen = [Observation(part.value, f"{text}, over {format_count(timeline.num_steps, 'step')}", TRACE)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from gpudoc.doctor.live.pace import Pace, step_pace
+from gpudoc.doctor.live.pace import JobPace, step_pace
 from gpudoc.doctor.live.phases import Phase, classify
 from gpudoc.doctor.live.shares import JobShares, RankShares, summarise
 from gpudoc.facts.model import Absent
@@ -34,7 +34,7 @@ class LoaderPlan:
     gain: float
     limit: str
     waits: float = 0.0
-    step: Pace | None = None
+    step: JobPace | None = None
     ladder: tuple[tuple[int, float], ...] = ()
 
 
@@ -90,7 +90,7 @@ def _rungs(job: JobShares, most: int) -> list[int]:
     return [*rungs, most] if rungs else []
 
 
-def _queue(watch: Watch, job: JobShares, lead: RankShares, pace: Pace | None) -> _Queue:
+def _queue(watch: Watch, job: JobShares, lead: RankShares, pace: JobPace | None) -> _Queue:
     waiting, in_main = lead.share(Phase.DATA_WAIT), lead.share(Phase.DATA_LOAD, Phase.COLLATE)
     working = [w for w in job.workers if w.busy > 0]
     made = sum(w.busy * min(1.0, w.track.seconds / job.seconds) for w in working)

@@ -13,7 +13,7 @@ from gpudoc.doctor.live.phases import TRAINING, Phase
 from gpudoc.doctor.live.say import STACKS, percent, place
 from gpudoc.doctor.live.shares import RankShares, summarise
 from gpudoc.doctor.model import Evidence, Observation, Report
-from gpudoc.facts.live.job import Outcome
+from gpudoc.facts.live.job import CommandOutcome
 from gpudoc.facts.process import Watch
 
 _END = "command"
@@ -62,7 +62,7 @@ def _no_step(report: Report, lead: RankShares, watch: Watch) -> Observation | No
     return Observation("no_training_step", text, STACKS)
 
 
-def judge_end(watched: Report | None, end: Outcome, ignore: Iterable[str] = ()) -> Report:
+def judge_end(watched: Report | None, end: CommandOutcome, ignore: Iterable[str] = ()) -> Report:
     """The report once the command has ended: its failure's root cause when it failed, else what was watched."""
     failed = bool(end.exit_code) or end.signal is not None
     if not failed or end.interrupted:
@@ -80,7 +80,7 @@ def is_empty(report: Report) -> bool:
     return not report.findings and [seen.fact for seen in report.unexplained] == [_END]
 
 
-def _nothing_seen(end: Outcome) -> Report:
+def _nothing_seen(end: CommandOutcome) -> Report:
     report = diagnose(Evidence(source="process"), finders=())
     how = f"signal {end.signal}" if end.signal is not None else f"exit code {end.exit_code}"
     what = (

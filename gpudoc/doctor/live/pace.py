@@ -16,7 +16,7 @@ CROWDED = 1.3
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class JobPace:
     """The length of a step in seconds to reckon with; `at_most_s` is all that was seen when steps are too short."""
 
     seconds: float
@@ -27,7 +27,7 @@ class Pace:
         return known or f"about {format_seconds(self.seconds)}"
 
 
-def step_pace(watch: Watch, lead: RankShares) -> Pace | None:
+def step_pace(watch: Watch, lead: RankShares) -> JobPace | None:
     """The pace of the leading rank, from the whole watch or else from the close-up; None when neither shows it."""
     if not isinstance(watch.stacks, Stacks):
         return None
@@ -38,7 +38,7 @@ def step_pace(watch: Watch, lead: RankShares) -> Pace | None:
     return _pace(watch.close_up, lead.pid, stretch) if isinstance(watch.close_up, Stacks) else None
 
 
-def _pace(stacks: Stacks, pid: int, stretch: float) -> Pace | None:
+def _pace(stacks: Stacks, pid: int, stretch: float) -> JobPace | None:
     """Steps counted as entries into the data phases; fewer than the samples can resolve make a bound of it.
 
     A thread that waits for a CPU is seen in one place again and again, which looks like a long step: where the machine
@@ -58,4 +58,4 @@ def _pace(stacks: Stacks, pid: int, stretch: float) -> Pace | None:
     # between order and lot the length is between what was counted and half of what could have been seen
     doubt = min(1.0, max(0.0, (by_lot - RESOLVED) / (1 - RESOLVED)))
     seconds = counted_s ** (1 - doubt) * min(counted_s, bound_s / 2) ** doubt
-    return Pace(seconds, bound_s if doubt > 0.5 else None)
+    return JobPace(seconds, bound_s if doubt > 0.5 else None)

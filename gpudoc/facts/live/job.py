@@ -51,7 +51,7 @@ Sink = Callable[[int, bytes], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class CommandOutcome:
     """How a launched command ended: its exit code or signal, the end of what it wrote, and what was watched of it.
 
     Neither code nor signal is known of a command that another process took in.
@@ -80,7 +80,7 @@ class Listener:
     progress: Progress = SILENT
 
 
-def launch(command: Sequence[str], *, seconds: float, listener: Listener) -> Outcome:
+def launch(command: Sequence[str], *, seconds: float, listener: Listener) -> CommandOutcome:
     """Start `command`, watch it for `seconds` from its first training step, and wait until it ends.
 
     Ctrl+C, SIGTERM and, unless it is ignored, SIGHUP go to the command, once each. GpudocError when the command cannot
@@ -108,7 +108,7 @@ def launch(command: Sequence[str], *, seconds: float, listener: Listener) -> Out
     log = job.tail()
     job.tidy()
     killed_by = -code if code is not None and code < 0 else None
-    return Outcome(
+    return CommandOutcome(
         exit_code=None if killed_by else code,
         signal=killed_by,
         log=log,

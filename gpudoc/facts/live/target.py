@@ -14,7 +14,7 @@ LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "a
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class WatchTarget:
     """The process to watch with all below it, and what to tell the user when it is not the one that was given."""
 
     pid: int
@@ -27,7 +27,7 @@ def check_system(root: str = "/proc") -> None:
         raise GpudocError("watching a job needs the /proc of Linux", hint="gpudoc doctor train.log")
 
 
-def choose(pid: int, root: str = "/proc") -> Target:
+def choose(pid: int, root: str = "/proc") -> WatchTarget:
     """The topmost Python process of the job that `pid` belongs to; GpudocError when there is nothing to watch."""
     check_system(root)
     stat = read_stat(pid, root=root)
@@ -39,16 +39,16 @@ def choose(pid: int, root: str = "/proc") -> Target:
         raise GpudocError(f"process {pid} ({stat.name}) has finished", hint="give the PID of a running job")
     launcher = _launcher_above(pid, root)
     if launcher is not None:
-        return Target(launcher, f"{pid} is one rank; watching all ranks of its launcher {launcher}")
+        return WatchTarget(launcher, f"{pid} is one rank; watching all ranks of its launcher {launcher}")
     if is_python(pid, root):
-        return Target(pid)
+        return WatchTarget(pid)
     tree = descendants(pid, root)[1:]
     # gpudoc itself may have been started by the same shell
     own = set(descendants(os.getpid(), root)) if os.getpid() in tree else set()
     below = [child for child in tree if child not in own and is_python(child, root)]
     if below:
         # a shell or `uv run` starts one Python; the first in order is above its own workers
-        return Target(below[0], f"{pid} ({stat.name}) is not Python; watching {below[0]} below it")
+        return WatchTarget(below[0], f"{pid} ({stat.name}) is not Python; watching {below[0]} below it")
     raise GpudocError(
         f"process {pid} ({stat.name}) is not a Python process and started none",
         hint="give the PID of the python that trains: pgrep -af python",

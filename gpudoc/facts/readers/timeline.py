@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from gpudoc.facts.readers.trace import Span, Trace, Work
+from gpudoc.facts.readers.trace import GpuWork, Span, Trace
 
 Interval = tuple[float, float]
 # a pause between two kernels of one stream is this long on an idle queue, and nobody's fault
@@ -20,7 +20,7 @@ _SHORT_PYTHON_US = 200.0
 _MS = 1000.0
 
 
-class Part(str, Enum):
+class StepPart(str, Enum):
     """A part of a step. The first three are what the device did, the others what it, or the main thread, waited for."""
 
     COMPUTE = "computing"
@@ -54,9 +54,9 @@ class Timeline:
     num_steps: int
     steps_are_marked: bool
     step_ms: float
-    parts: Mapping[Part, float]
+    parts: Mapping[StepPart, float]
     hidden_ms: float
-    places: Mapping[Part, tuple[tuple[str, float], ...]]
+    places: Mapping[StepPart, tuple[tuple[str, float], ...]]
     pageable_ms: float
 
     @property
@@ -67,14 +67,14 @@ class Timeline:
     @property
     def busy(self) -> float:
         """The share of the time in which the device worked, 0 to 1."""
-        return sum(self.share(part) for part in (Part.COMPUTE, Part.COMMUNICATION, Part.COPY))
+        return sum(self.share(part) for part in (StepPart.COMPUTE, StepPart.COMMUNICATION, StepPart.COPY))
 
     @property
     def idle_ms(self) -> float:
         """Milliseconds a step in which the device had nothing to do."""
         return max(0.0, self.step_ms * (1 - self.busy))
 
-    def share(self, part: Part) -> float:
+    def share(self, part: StepPart) -> float:
         """The share of a step, 0 to 1."""
         return self.parts.get(part, 0.0) / self.step_ms if self.step_ms else 0.0
 
@@ -86,7 +86,7 @@ def summarise(trace: Trace) -> Timeline:
     found = {kind: _clipped(_merged(spans), window) for kind, spans in trace.host.items()}
     host = _Host(found.get("data", []), found.get("sync", []), _union(found.get("op", []), found.get("sync", [])))
     if device is None:
-        parts, blamed = _of_host(host, window), {Part.DATA: host.data}
+        parts, blamed = _of_host(host, window), {StepPart.DATA: host.data}
         hidden = pageable = 0.0
     else:
         work = [one for one in trace.devices[device] if one.end > window[0] and one.start < window[1]]
@@ -110,7 +110,7 @@ def summarise(trace: Trace) -> Timeline:
 def _window(trace: Trace) -> Interval:
     """From the first step to the end of the work that the last one asked for; without steps all of the trace."""
     if not trace.steps:
-        every: list[Sequence[Span] | Sequence[Work]] = [*trace.host.values(), *trace.devices.values()]
+        every: list[Sequence[Span] | Sequence[GpuWork]] = [*trace.host.values(), *trace.devices.values()]
         spans = [(one.start, one.end) for group in every for one in group]
         return min(start for start, _ in spans), max(end for _, end in spans)
     last = max(end for _, end in trace.steps)
@@ -118,19 +118,19 @@ def _window(trace: Trace) -> Interval:
     return trace.steps[0][0], max(last, max(asked, default=last))
 
 
-def _of_host(host: _Host, window: Interval) -> dict[Part, float]:
+def _of_host(host: _Host, window: Interval) -> dict[StepPart, float]:
     loading = _length(host.data)
     working = _length(_without(host.work, host.data))
     return {
-        Part.COMPUTE: working,
-        Part.DATA: loading,
-        Part.PYTHON: max(0.0, window[1] - window[0] - working - loading),
+        StepPart.COMPUTE: working,
+        StepPart.DATA: loading,
+        StepPart.PYTHON: max(0.0, window[1] - window[0] - working - loading),
     }
 
 
 def _of_device(
-    work: Sequence[Work], host: _Host, window: Interval
-) -> tuple[dict[Part, float], dict[Part, list[Interval]], float]:
+    work: Sequence[GpuWork], host: _Host, window: Interval
+) -> tuple[dict[StepPart, float], dict[StepPart, list[Interval]], float]:
     """The parts in microseconds, the main thread's intervals behind each wait, and what computing hid."""
     kinds = {
         kind: _clipped(_merged([one for one in work if one.kind == kind]), window)
@@ -140,9 +140,15 @@ def _of_device(
     busy = _union(kinds["compute"], kinds["communication"])
     copy = _without(kinds["copy"], busy)
     busy = _union(busy, kinds["copy"])
-    parts = {Part.COMPUTE: _length(kinds["compute"]), Part.COMMUNICATION: _length(talk), Part.COPY: _length(copy)}
+    parts = {
+        StepPart.COMPUTE: _length(kinds["compute"]),
+        StepPart.COMMUNICATION: _length(talk),
+        StepPart.COPY: _length(copy),
+    }
     hidden = _length(kinds["communication"]) - _length(talk) + _length(kinds["copy"]) - _length(copy)
-    blamed: dict[Part, list[Interval]] = {part: [] for part in (Part.DATA, Part.SYNC, Part.LAUNCH, Part.PYTHON)}
+    blamed: dict[StepPart, list[Interval]] = {
+        part: [] for part in (StepPart.DATA, StepPart.SYNC, StepPart.LAUNCH, StepPart.PYTHON)
+    }
     starts = [one.start for one in work]
     for gap in _without([window], busy):
         for part, us, spans in _blame(gap, work, starts, host):
@@ -152,17 +158,17 @@ def _of_device(
 
 
 def _blame(
-    gap: Interval, work: Sequence[Work], starts: Sequence[float], host: _Host
-) -> list[tuple[Part, float, list[Interval]]]:
+    gap: Interval, work: Sequence[GpuWork], starts: Sequence[float], host: _Host
+) -> list[tuple[StepPart, float, list[Interval]]]:
     """What a pause of the device was for: what the main thread did from then until it asked for the next work."""
     begin, end = gap
     if end - begin <= _PAUSE_US:
-        return [(Part.COMPUTE, end - begin, [])]
+        return [(StepPart.COMPUTE, end - begin, [])]
     later = bisect_left(starts, end)
     asked = work[later].asked if later < len(work) else None
     if asked is not None and asked < begin:
         # it lay in the queue when the device ran dry
-        return [(Part.QUEUE, end - begin, [])]
+        return [(StepPart.QUEUE, end - begin, [])]
     waited = (begin, end if asked is None else max(begin, min(asked, end)))
     loading = _within(host.data, waited)
     rest = _without([waited], loading)
@@ -175,14 +181,14 @@ def _blame(
         short = [span for span in python if span[1] - span[0] <= _SHORT_PYTHON_US]
         python = [span for span in python if span[1] - span[0] > _SHORT_PYTHON_US]
         return [
-            (Part.DATA, _length(loading), loading),
-            (Part.SYNC, _length(launching) + _length(short) + way, [held]),
-            (Part.PYTHON, _length(python), python),
+            (StepPart.DATA, _length(loading), loading),
+            (StepPart.SYNC, _length(launching) + _length(short) + way, [held]),
+            (StepPart.PYTHON, _length(python), python),
         ]
     return [
-        (Part.DATA, _length(loading), loading),
-        (Part.LAUNCH, _length(launching) + way, launching),
-        (Part.PYTHON, _length(python), python),
+        (StepPart.DATA, _length(loading), loading),
+        (StepPart.LAUNCH, _length(launching) + way, launching),
+        (StepPart.PYTHON, _length(python), python),
     ]
 
 
@@ -206,7 +212,7 @@ def _places(spans: Sequence[Interval], frames: Sequence[Span], count: int) -> tu
     return tuple((name, us / count / _MS) for name, us in sorted(found.items(), key=lambda one: -one[1])[:3])
 
 
-def _merged(spans: Iterable[Span | Work]) -> list[Interval]:
+def _merged(spans: Iterable[Span | GpuWork]) -> list[Interval]:
     """Intervals in order, those that touch as one."""
     return _joined((one.start, one.end) for one in spans)
 

@@ -27,7 +27,7 @@ _WAITS = frozenset(
 READS = ("aten::item", "aten::_local_scalar_dense", "aten::nonzero", "aten::is_nonzero")
 
 
-class Work(NamedTuple):
+class GpuWork(NamedTuple):
     """What a GPU did: microseconds from `start` to `end`; `asked` is when the host asked for it, None if unknown."""
 
     start: float
@@ -57,7 +57,7 @@ class Trace:
     rank: int | None
     steps: tuple[tuple[float, float], ...]
     host: Mapping[HostKind, tuple[Span, ...]]
-    devices: Mapping[int, tuple[Work, ...]]
+    devices: Mapping[int, tuple[GpuWork, ...]]
     frames: tuple[Span, ...] = ()
     is_cut: bool = False
 
@@ -144,7 +144,8 @@ class TraceGather:
                     host[kind].append(span)
         devices = {
             device: tuple(
-                Work(start, end, kind, self._asked.get(called), name) for start, end, kind, called, name in sorted(work)
+                GpuWork(start, end, kind, self._asked.get(called), name)
+                for start, end, kind, called, name in sorted(work)
             )
             for device, work in self._work.items()
         }

@@ -26,7 +26,7 @@ _PIECE_BYTES = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Composition:
+class PeakComposition:
     """The bytes of the highest moment of step `step`; the parts add up to `peak_bytes`.
 
     `activations` are what autograd kept, by the module that ran; empty when that could not be watched, and then `why`
@@ -84,7 +84,7 @@ class Census:
         self._steps = 0
         self._watch: _Watch | None = None
         self._micro_batch = 0
-        self.found: Composition | None = None
+        self.found: PeakComposition | None = None
 
     @property
     def wanted(self) -> bool:
@@ -152,14 +152,14 @@ class _Watch:
             self._saved.__exit__(None, None, None)
             self._saved = None
 
-    def composition(self, step: int) -> Composition:
+    def composition(self, step: int) -> PeakComposition:
         """What the watched step, which was `step`, held at its highest moment."""
         highest, held = self._highest, owned(self._stepper)
         views = any(_is_view(p.grad) for p in self._stepper.parameters if p.grad is not None)
         # in views of the buckets of an exchange gradients have their memory all the time; unwatched, no other is known
         gradients = held["gradients"] if views or self.why else highest.gradients
         known = held["weights"] + held["optimizer"] + gradients + sum(highest.activations.values())
-        return Composition(
+        return PeakComposition(
             step=step,
             peak_bytes=highest.total if self._on_gpu else max(memory_peak_bytes(self._device), known),
             weights=held["weights"],

@@ -11,7 +11,7 @@ from gpudoc.policy import Policy
 from gpudoc.profile.model import Rescue
 from gpudoc.train.data.order import Order
 from gpudoc.train.events import Event, Rescued, Said
-from gpudoc.train.state.capture import Progress
+from gpudoc.train.state.capture import RunProgress
 
 
 @dataclass(kw_only=True)
@@ -19,7 +19,7 @@ class Course:
     """Changes with every step, with a rescue and with an early stop. `end_step` is the total of optimizer steps."""
 
     order: Order
-    progress: Progress
+    progress: RunProgress
     end_step: int
 
     def take_micro_batch(self, size: int) -> None:

@@ -25,7 +25,7 @@ from gpudoc.workload.batch import Batch, shapes, to_device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class EvaluationOutcome:
     """`loss` is None when a stop came first; `shrunk` lists (from, to, shapes) of every out-of-memory error."""
 
     loss: float | None
@@ -39,7 +39,7 @@ class TooLarge(Exception):  # noqa: N818
     """One sample at a time does not fit; the argument names its shapes."""
 
 
-def evaluate(parts: Parts, feeds: Feeds, order: Order, stop: Stop) -> Outcome:
+def evaluate(parts: Parts, feeds: Feeds, order: Order, stop: Stop) -> EvaluationOutcome:
     """The item-weighted mean loss over one epoch of `order`; the model's mode and random state are as before."""
     shrunk: list[tuple[int, int, str]] = []
     with evaluating(parts):
@@ -55,7 +55,9 @@ def evaluate(parts: Parts, feeds: Feeds, order: Order, stop: Stop) -> Outcome:
             gc.collect()
             if parts.device.type == "cuda":
                 torch.cuda.empty_cache()
-    return Outcome(loss=attempt, num_samples=order.num_samples, micro_batch=order.micro_batch, shrunk=tuple(shrunk))
+    return EvaluationOutcome(
+        loss=attempt, num_samples=order.num_samples, micro_batch=order.micro_batch, shrunk=tuple(shrunk)
+    )
 
 
 @contextmanager

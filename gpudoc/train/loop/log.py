@@ -10,8 +10,8 @@ from gpudoc.train.events import NothingLearnedError, Progressed
 from gpudoc.train.loop.course import Course, Metrics
 from gpudoc.train.meter.meters import Split, memory_peak_bytes
 from gpudoc.train.ranks.around import Around
-from gpudoc.train.ranks.pace import Pace
-from gpudoc.train.step.sequence import Reading
+from gpudoc.train.ranks.pace import RankPace
+from gpudoc.train.step.sequence import LogReading
 from gpudoc.train.step.step import Stepper
 from gpudoc.train.step.utilisation import figures, peak_of
 
@@ -37,9 +37,9 @@ class Log:
         self._unlooked_s = math.inf
         self.memory_peak_bytes = 0
         ranks, around = stepper.parts.ranks, Around(stepper.parts.device)
-        self.pace = Pace(ranks.world, lambda rank: ranks.gather(around.look() if rank == ranks.rank else {})[rank])
+        self.pace = RankPace(ranks.world, lambda rank: ranks.gather(around.look() if rank == ranks.rank else {})[rank])
 
-    def write(self, step: int, reading: Reading) -> Progressed:
+    def write(self, step: int, reading: LogReading) -> Progressed:
         """The row after `step`; GpudocError when for too long no gradient was finite."""
         stepper, order, progress = self._stepper, self._course.order, self._course.progress
         finite = [loss for loss in reading.losses if math.isfinite(loss)]

@@ -16,11 +16,11 @@ from gpudoc.train.loop.log import Log
 from gpudoc.train.loop.rescue import Rescuer
 from gpudoc.train.loop.trace import Tracer
 from gpudoc.train.ranks.distributed import AbandonedError, UnusedError
-from gpudoc.train.ranks.pace import Pace
+from gpudoc.train.ranks.pace import RankPace
 from gpudoc.train.ranks.protocol import STOP
 from gpudoc.train.step.guard import Moment
 from gpudoc.train.step.schedule import Rates
-from gpudoc.train.step.sequence import Driver, Missing, Outcome, StepSequence
+from gpudoc.train.step.sequence import Missing, Outcome, StepDriver, StepSequence
 from gpudoc.train.step.step import Micro, Stepper
 from gpudoc.train.stop import Stop
 
@@ -38,7 +38,7 @@ class LoopParts:
     restart: Restart
 
 
-class Loop(Driver):
+class Loop(StepDriver):
     """Drives a run from its step to its end, or to a stop."""
 
     def __init__(self, stepper: Stepper, rates: Rates, parts: LoopParts, log_every: int) -> None:
@@ -81,7 +81,7 @@ class Loop(Driver):
         return self._parts.log.used()
 
     @property
-    def pace(self) -> Pace:
+    def pace(self) -> RankPace:
         """How the ranks' own parts of a step compare."""
         return self._parts.log.pace
 

@@ -62,7 +62,7 @@ class Slow:
         return f"{told} ({', '.join(known)})" if known else told
 
 
-class Pace:
+class RankPace:
     """Judges rows of (steps, each rank's own part), and adds them up over the run. All ranks judge the same way.
 
     `ask` gets a rank's number and returns what that rank says of itself, on every rank: a collective.

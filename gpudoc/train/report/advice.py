@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gpudoc.doctor.model import Finding
 from gpudoc.train.meter.meters import Split
 from gpudoc.train.ranks.pace import Slow
-from gpudoc.train.settings import Settings
+from gpudoc.train.settings import TrainSettings
 
 # below this share, and below this time, a phase is not worth a word
 _WORTH_SAYING = 0.10
@@ -18,7 +18,7 @@ _FEWER = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class RunAdvice:
     """A sentence, a command where one helps, and how many times as fast it makes the run at most; at least once."""
 
     say: str
@@ -34,10 +34,10 @@ class Advice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Situation:
+class RunSituation:
     """What the advice depends on besides the split."""
 
-    settings: Settings
+    settings: TrainSettings
     model: str
     device_type: str
     num_cpus: int
@@ -70,7 +70,7 @@ def verdict(split: Split) -> str:
     return "time went into " + ", ".join(said[:4])
 
 
-def advise(split: Split, situation: Situation) -> list[Advice]:
+def advise(split: Split, situation: RunSituation) -> list[RunAdvice]:
     """What would make this run faster, the most valuable first; empty when nothing stands out."""
     found = [
         *_about_waiting(split, situation),
@@ -78,15 +78,15 @@ def advise(split: Split, situation: Situation) -> list[Advice]:
         *_about_pauses(split, situation.settings),
     ]
     if situation.spinning is not None and situation.device_type == "cpu":
-        found.append((split.share("compute"), Advice(situation.spinning.title, situation.spinning.fix[0].run)))
+        found.append((split.share("compute"), RunAdvice(situation.spinning.title, situation.spinning.fix[0].run)))
     ordered = [advice for _, advice in sorted(found, key=lambda pair: -pair[0])]
     if not ordered and situation.profile_kind in ("off", "preset"):
         say = "these settings are not tuned for this machine"
-        ordered.append(Advice(say, f"gpudoc tune --model {situation.model}"))
+        ordered.append(RunAdvice(say, f"gpudoc tune --model {situation.model}"))
     return ordered
 
 
-def _about_waiting(split: Split, situation: Situation) -> Iterator[tuple[float, Advice]]:
+def _about_waiting(split: Split, situation: RunSituation) -> Iterator[tuple[float, RunAdvice]]:
     """What the step waited for: samples, copies, other ranks. Each with its share of the time."""
     settings = situation.settings
     data, transfer, communicate = (split.share(phase) for phase in ("data_wait", "transfer", "communicate"))
@@ -107,7 +107,7 @@ def _about_waiting(split: Split, situation: Situation) -> Iterator[tuple[float, 
         yield communicate, _gaining(say, f"--set global_batch={larger}", communicate * (1 - 1 / _FEWER))
 
 
-def _about_python(split: Split, situation: Situation) -> Iterator[tuple[float, Advice]]:
+def _about_python(split: Split, situation: RunSituation) -> Iterator[tuple[float, RunAdvice]]:
     """The GPU had nothing to do, because Python was late with its work or torch.compile was at work."""
     settings = situation.settings
     host, compiling = split.share("host"), split.share("compile")
@@ -132,7 +132,7 @@ def _about_python(split: Split, situation: Situation) -> Iterator[tuple[float, A
         yield host, _gaining(say + "a trace shows what it did meanwhile", "--trace 5", host)
 
 
-def _about_pauses(split: Split, settings: Settings) -> Iterator[tuple[float, Advice]]:
+def _about_pauses(split: Split, settings: TrainSettings) -> Iterator[tuple[float, RunAdvice]]:
     """Checkpoints and evaluations, which can be rarer."""
     checkpoint, evaluate = split.share("checkpoint"), split.share("evaluate")
     if checkpoint >= _WORTH_SAYING and split.seconds["checkpoint"] >= _WORTH_SAYING_S:
@@ -146,20 +146,22 @@ def _about_pauses(split: Split, settings: Settings) -> Iterator[tuple[float, Adv
         yield evaluate, _gaining(f"evaluation took {evaluate:.0%}", run, evaluate * (1 - 1 / _FEWER))
 
 
-def _gaining(say: str, run: str, saved: float) -> Advice:
+def _gaining(say: str, run: str, saved: float) -> RunAdvice:
     """Advice that saves this share of the time at most."""
     at_most = 1 / max(0.01, 1 - saved)
-    return Advice(f"{say}, worth at most about {at_most:.1f}x", run, at_most)
+    return RunAdvice(f"{say}, worth at most about {at_most:.1f}x", run, at_most)
 
 
-def about_slow(slow: Slow | None) -> list[Advice]:
+def about_slow(slow: Slow | None) -> list[RunAdvice]:
     """What a rank that the others wait for is worth, above all else: each step takes as long as that one's."""
     if slow is None:
         return []
-    return [Advice(f"{slow.say()}: without it a step takes at best {1 / slow.factor:.0%} of the time", "gpudoc doctor")]
+    return [
+        RunAdvice(f"{slow.say()}: without it a step takes at best {1 / slow.factor:.0%} of the time", "gpudoc doctor")
+    ]
 
 
-def _about_data(split: Split, situation: Situation) -> Advice:
+def _about_data(split: Split, situation: RunSituation) -> RunAdvice:
     share = split.share("data_wait")
     workers = situation.settings.num_workers
     # at best all of the waiting goes away; on a CPU the workers take cores from the step
@@ -172,15 +174,15 @@ def _about_data(split: Split, situation: Situation) -> Advice:
             f"waited {share:.0%} for data with {workers} workers on {situation.num_cpus} CPUs: "
             "the data set itself is the limit; decode less, store smaller samples, or use more CPUs"
         )
-        return Advice(say)
+        return RunAdvice(say)
     say = f"waited {share:.0%} for data: num_workers {workers} -> {more}, worth at most about {worth:.1f}x"
-    return Advice(say, f"gpudoc tune --model {situation.model} --only loader", worth)
+    return RunAdvice(say, f"gpudoc tune --model {situation.model} --only loader", worth)
 
 
-def _about_stream(share: float, workers: int, most: int) -> Advice:
+def _about_stream(share: float, workers: int, most: int) -> RunAdvice:
     if workers < most:
-        return Advice(f"waited {share:.0%} for data: a loader worker would read ahead", f"--num-workers {most}")
-    return Advice(
+        return RunAdvice(f"waited {share:.0%} for data: a loader worker would read ahead", f"--num-workers {most}")
+    return RunAdvice(
         f"waited {share:.0%} for data: an iterable data set is read in order, by one process; with __len__ and "
         "__getitem__ any number of loader workers could read it"
     )

@@ -11,15 +11,15 @@ from gpudoc.train.data.stream import most_workers
 from gpudoc.train.events import Finished
 from gpudoc.train.job import Job
 from gpudoc.train.meter.meters import Split
-from gpudoc.train.report.advice import Situation, about_slow, advise, verdict
-from gpudoc.train.report.summary import End, document
-from gpudoc.train.request import Request, go_on
+from gpudoc.train.report.advice import RunSituation, about_slow, advise, verdict
+from gpudoc.train.report.summary import TrainingEnd, document
+from gpudoc.train.request import TrainRequest, go_on
 from gpudoc.train.state.checkpoint import found_in
 from gpudoc.train.state.run_dir import write_whole
 
 
 def finish(
-    request: Request, job: Job, problem: Exception | None, seconds: float, beside: Beside | None = None
+    request: TrainRequest, job: Job, problem: Exception | None, seconds: float, beside: Beside | None = None
 ) -> Finished:
     """Write summary.json and say how it ended; `beside` is other processes' use of the CPUs."""
 
@@ -27,7 +27,7 @@ def finish(
 
     status, reason, exit_code = _end_of(job, problem)
     split = Split.of(job.course.progress.seconds)
-    situation = Situation(
+    situation = RunSituation(
         settings=job.settings,
         model=request.model,
         device_type=job.stepper.parts.device.type,
@@ -39,7 +39,7 @@ def finish(
     )
     saved = bool(found_in(job.run.checkpoints))
     command = go_on(request, job.run.path) if status != "finished" and saved else None
-    end = End(
+    end = TrainingEnd(
         status=status,
         reason=reason,
         exit_code=exit_code,

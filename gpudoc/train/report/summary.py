@@ -8,13 +8,13 @@ from gpudoc.errors import ExitCode
 from gpudoc.train.events import Evaluated
 from gpudoc.train.job import Job
 from gpudoc.train.meter.meters import Split
-from gpudoc.train.report.advice import Advice
+from gpudoc.train.report.advice import RunAdvice
 from gpudoc.train.report.document import EvaluatedLoss, RunSummary
 from gpudoc.train.report.sinks import finite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class End:
+class TrainingEnd:
     """How the run ended and what was seen last."""
 
     status: str
@@ -24,11 +24,11 @@ class End:
     memory_peak_bytes: int
     evaluation: Evaluated | None
     verdict: str
-    advice: list[Advice]
+    advice: list[RunAdvice]
     go_on: str | None
 
 
-def document(job: Job, end: End) -> dict[str, object]:
+def document(job: Job, end: TrainingEnd) -> dict[str, object]:
     """The summary of a run as plain data."""
     progress, course = job.course.progress, job.course
     split = Split.of(progress.seconds)
@@ -82,7 +82,7 @@ def _evaluation(evaluation: Evaluated | None) -> EvaluatedLoss | None:
     return found
 
 
-def _own_stages(job: Job, end: End, split: Split) -> list[dict[str, object]]:
+def _own_stages(job: Job, end: TrainingEnd, split: Split) -> list[dict[str, object]]:
     device = str(job.stepper.parts.device)
     evaluate_s = split.seconds["evaluate"]
     train = {

@@ -29,12 +29,12 @@ from gpudoc.train.loop.trace import Tracer
 from gpudoc.train.ranks.fsdp import council_of
 from gpudoc.train.ranks.protocol import Ranks
 from gpudoc.train.report.sinks import NoSinks, Sinks, open_extra
-from gpudoc.train.request import Request
-from gpudoc.train.settings import Settings
+from gpudoc.train.request import TrainRequest
+from gpudoc.train.settings import TrainSettings
 from gpudoc.train.start.parts import build_parts, form_of
 from gpudoc.train.start.profiles import RunProfile
-from gpudoc.train.state.capture import Progress
-from gpudoc.train.state.run_dir import Choice, Run
+from gpudoc.train.state.capture import RunProgress
+from gpudoc.train.state.run_dir import Run, RunChoice
 from gpudoc.train.state.staging import Staging
 from gpudoc.train.state.writer import Writer
 from gpudoc.train.step.precision import Precision
@@ -48,18 +48,18 @@ from gpudoc.workload.build import Workload, data_fingerprint, model_fingerprint
 class Decisions:
     """All decisions, before anything heavy is made."""
 
-    request: Request
+    request: TrainRequest
     stop: Stop
     ranks: Ranks
     workload: Workload
-    settings: Settings
+    settings: TrainSettings
     precision: Precision
     device: torch.device
-    choice: Choice
+    choice: RunChoice
 
 
 @dataclass(frozen=True, kw_only=True)
-class Live:
+class LiveParts:
     """What a checkpoint is put into, and what reads the samples."""
 
     stepper: Stepper
@@ -71,7 +71,7 @@ class Live:
     constants: Mapping[str, object]
 
 
-def make_live(decisions: Decisions, model: nn.Module) -> Live:
+def make_live(decisions: Decisions, model: nn.Module) -> LiveParts:
     """Everything that has state, as it is before the first step."""
     settings, workload, device, ranks = decisions.settings, decisions.workload, decisions.device, decisions.ranks
     fingerprint = model_fingerprint(model)
@@ -94,8 +94,8 @@ def make_live(decisions: Decisions, model: nn.Module) -> Live:
         pin_memory=settings.pin_memory,
     )
     eval_reader = eval_reader_of(workload, settings.seed)
-    progress = Progress(micro_batch=settings.micro_batch, activation_checkpointing=settings.activation_checkpointing)
-    return Live(
+    progress = RunProgress(micro_batch=settings.micro_batch, activation_checkpointing=settings.activation_checkpointing)
+    return LiveParts(
         stepper=Stepper(parts),
         rates=Rates(workload.config.schedule, parts.optimizer, settings.steps),
         course=Course(order=order, progress=progress, end_step=settings.steps),
@@ -117,7 +117,7 @@ def make_live(decisions: Decisions, model: nn.Module) -> Live:
 
 
 def assemble(
-    decisions: Decisions, live: Live, origin: Origin, lesson: RunProfile | None
+    decisions: Decisions, live: LiveParts, origin: Origin, lesson: RunProfile | None
 ) -> Generator[Event, None, Job]:
     """The loop and all that it works with, for a run whose state is restored."""
     settings, workload, run, ranks = decisions.settings, decisions.workload, decisions.choice.run, decisions.ranks

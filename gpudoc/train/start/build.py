@@ -29,9 +29,9 @@ from gpudoc.train.ranks.distributed import ranks_here
 from gpudoc.train.ranks.fsdp import shard_if_needed
 from gpudoc.train.ranks.meeting import meet_here, place_here
 from gpudoc.train.ranks.protocol import Ranks, on_rank_0
-from gpudoc.train.request import Request
-from gpudoc.train.settings import Settings, Surroundings, choose_fsdp, resolve
-from gpudoc.train.start.assemble import Decisions, Live, assemble, make_live
+from gpudoc.train.request import TrainRequest
+from gpudoc.train.settings import Surroundings, TrainSettings, choose_fsdp, resolve
+from gpudoc.train.start.assemble import Decisions, LiveParts, assemble, make_live
 from gpudoc.train.start.identity import hardware_here, workload_key
 from gpudoc.train.start.parts import be_deterministic
 from gpudoc.train.start.preflight import Flight, check_device, collect_quickly, open_device
@@ -40,7 +40,7 @@ from gpudoc.train.start.profiles import choose as choose_profile
 from gpudoc.train.start.room import is_taken, no_room
 from gpudoc.train.state.capture import restore, restore_rng
 from gpudoc.train.state.loaded import Loaded, load
-from gpudoc.train.state.run_dir import Choice, cut_metrics, identity, lock_run, write_config
+from gpudoc.train.state.run_dir import RunChoice, cut_metrics, identity, lock_run, write_config
 from gpudoc.train.state.run_dir import choose as choose_run
 from gpudoc.train.step import schedule
 from gpudoc.train.step.precision import choose as choose_precision
@@ -53,7 +53,7 @@ from gpudoc.workload.build import Workload, load_workload
 Built = tuple[Job, Lock | None]
 
 
-def build(request: Request, stop: Stop, ranks: Ranks | None = None) -> Generator[Event, None, Built | Finished]:
+def build(request: TrainRequest, stop: Stop, ranks: Ranks | None = None) -> Generator[Event, None, Built | Finished]:
     """Everything that a run needs, said as it is found; `Finished` at once when the run has all its steps already.
 
     GpudocError when memory runs out meanwhile: no smaller batch would help.
@@ -76,7 +76,7 @@ def build(request: Request, stop: Stop, ranks: Ranks | None = None) -> Generator
 
 
 def _build_on(
-    flight: Flight, request: Request, stop: Stop, ranks: Ranks, workload: Workload
+    flight: Flight, request: TrainRequest, stop: Stop, ranks: Ranks, workload: Workload
 ) -> Generator[Event, None, Built | Finished]:
     """The rest of `build`, on a device that works."""
     device = torch.device(flight.device)
@@ -104,7 +104,7 @@ def _build_on(
     fixed = identity(workload.config, {"seed": settings.seed, "global_batch": settings.global_batch})
     locks: list[Lock] = []
 
-    def open_run() -> Choice:
+    def open_run() -> RunChoice:
         found = choose_run(workload.name, request.run_dir, _resume(request), fixed, settings.steps)
         if not found.finished:
             locks.append(lock_run(found.run))
@@ -150,14 +150,14 @@ def _build_on(
     return job, locks[0] if locks else None
 
 
-def _resume(request: Request) -> str:
+def _resume(request: TrainRequest) -> str:
     """What --resume means: ranks that are started again after a crash go on even where a new run was asked for."""
     place = place_here()
     is_again = place is not None and place.restarts > 0
     return "auto" if is_again and request.resume == "never" else request.resume
 
 
-def _load(request: Request) -> Workload:
+def _load(request: TrainRequest) -> Workload:
     """The workload, with the seed of a flag in place of the config's."""
     workload = load_workload(request.model)
     seed = request.flags.get("seed")
@@ -167,7 +167,7 @@ def _load(request: Request) -> Workload:
     return workload
 
 
-def _start_again(request: Request, settings: Settings, device: torch.device, ranks: Ranks) -> Iterator[Event]:
+def _start_again(request: TrainRequest, settings: TrainSettings, device: torch.device, ranks: Ranks) -> Iterator[Event]:
     """Allocators and OpenMP read their environment when a process starts: for another one this process starts again."""
     of_allocator = missing_environment(settings.allocator, device.type)
     of_threads = openmp.missing_environment(settings.wait_policy, device.type)
@@ -185,7 +185,7 @@ def _start_again(request: Request, settings: Settings, device: torch.device, ran
     os.execve(sys.executable, [*own_module("gpudoc"), *sys.argv[1:]], {**os.environ, **missing})  # noqa: S606
 
 
-def _limit_memory(request: Request, device: torch.device, ranks: Ranks) -> Generator[Event, None, int | None]:
+def _limit_memory(request: TrainRequest, device: torch.device, ranks: Ranks) -> Generator[Event, None, int | None]:
     """Live under the limit; returns what one process may use, None when that is not known."""
     limit = request.memory_limit_bytes
     if limit is None and device.type == "cpu":
@@ -232,7 +232,7 @@ def _start_from(plan: Decisions, model: nn.Module) -> Iterator[Event]:
         yield from (Said(sentence, warning=number > 0) for number, sentence in enumerate(match.sentences()))
 
 
-def _go_on(plan: Decisions, live: Live, path: Path) -> Iterator[Event]:
+def _go_on(plan: Decisions, live: LiveParts, path: Path) -> Iterator[Event]:
     """Put the checkpoint into what was built."""
     loaded = load(path, parts=plan.ranks.is_sharded)
     course = live.course
@@ -270,7 +270,7 @@ def _stretched(before: object, plan: Decisions, step: int) -> Iterator[Event]:
     )
 
 
-def _find_place(live: Live, loaded: Loaded) -> Iterator[Event]:
+def _find_place(live: LiveParts, loaded: Loaded) -> Iterator[Event]:
     """Let a stream go on where the checkpoint was, or say what finding the place costs."""
     reader, course = live.feeds.reader, live.course
     if not isinstance(reader, StreamReader):
@@ -288,7 +288,7 @@ def _find_place(live: Live, loaded: Loaded) -> Iterator[Event]:
         )
 
 
-def _nothing_to_do(choice: Choice) -> Finished:
+def _nothing_to_do(choice: RunChoice) -> Finished:
     import json
 
     summary = json.loads(choice.run.summary.read_text("utf-8"))

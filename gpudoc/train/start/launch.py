@@ -35,7 +35,7 @@ from gpudoc.train.start.run_key import run_key
 from gpudoc.train.watch.watching import speak
 
 if TYPE_CHECKING:
-    from gpudoc.train.watch.watch import Watch
+    from gpudoc.train.watch.watch import RankWatch
 
 EXIT_FILE = "GPUDOC_EXIT_FILE"
 MAX_RESTARTS = 3
@@ -303,7 +303,7 @@ def _exit_code(place: Path, status: int) -> int:
         return 0 if status == 0 else int(ExitCode.BAD_ANSWER)
 
 
-def _wait(process: subprocess.Popen[bytes], place: Path, watch: Watch) -> int | None:
+def _wait(process: subprocess.Popen[bytes], place: Path, watch: RankWatch) -> int | None:
     """The exit status of torchrun; ranks that hang after one of them has ended with an error are ended.
 
     None where nothing moves and the run is to be ended for it.

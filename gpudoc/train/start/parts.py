@@ -20,7 +20,7 @@ from gpudoc.workload.build import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
+class StepForm:
     """What shapes a step besides the workload, its batch and the device.
 
     The levers are a profile's, but for the precision, which is chosen by then; `lr` None leaves the config's learning
@@ -41,14 +41,16 @@ class Form:
     lr: float | None = None
 
 
-def form_of(source: object, precision: Precision, *, grad_clip: float | None = None, lr: float | None = None) -> Form:
+def form_of(
+    source: object, precision: Precision, *, grad_clip: float | None = None, lr: float | None = None
+) -> StepForm:
     """The form with the levers of `source`, which has them as attributes: a run's settings, a variant."""
     # the allocator and how threads wait are set up when the process starts
     names = [name for name in Levers.model_fields if name not in ("precision", "allocator", "wait_policy")]
-    return Form(precision=precision, grad_clip=grad_clip, lr=lr, **{name: getattr(source, name) for name in names})
+    return StepForm(precision=precision, grad_clip=grad_clip, lr=lr, **{name: getattr(source, name) for name in names})
 
 
-def build_parts(workload: Workload, model: nn.Module, form: Form, device: torch.device, ranks: Ranks) -> Parts:
+def build_parts(workload: Workload, model: nn.Module, form: StepForm, device: torch.device, ranks: Ranks) -> Parts:
     """The parts of a step for a `model` that is still where `workload.build_model` left it."""
     if not ranks.is_sharded:
         # sharding moves the model block by block: as a whole it may not fit

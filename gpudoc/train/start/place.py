@@ -14,9 +14,9 @@ from gpudoc.facts.host import num_cpus
 from gpudoc.patterns import IGNORECASE, Pattern
 from gpudoc.process.arguments import without
 from gpudoc.shell import quote_path
-from gpudoc.train.request import Request, go_on
+from gpudoc.train.request import TrainRequest, go_on
 from gpudoc.train.start.launch import OnHang, choose_ranks, end, launch, nodes_here
-from gpudoc.train.start.slurm import Job, sbatch_text
+from gpudoc.train.start.slurm import SlurmJob, sbatch_text
 from gpudoc.workload.config import load_config
 from gpudoc.writing import write_whole
 
@@ -34,7 +34,7 @@ class Elsewhere:
     say: str = ""
 
 
-def elsewhere(request: Request, *, gpus: str | None, slurm: Path | None) -> Elsewhere | None:
+def elsewhere(request: TrainRequest, *, gpus: str | None, slurm: Path | None) -> Elsewhere | None:
     """Start ranks and wait for them, or write an sbatch file; None when this process is the one that trains."""
     if slurm is not None:
         return _write_sbatch(request, gpus, slurm)
@@ -50,7 +50,7 @@ def elsewhere(request: Request, *, gpus: str | None, slurm: Path | None) -> Else
     return Elsewhere(launch(arguments, ranks=ranks, nodes=nodes, cpus=num_cpus(), on_hang=on_hang))
 
 
-def needs_torch(request: Request, *, gpus: str | None, slurm: Path | None) -> bool:
+def needs_torch(request: TrainRequest, *, gpus: str | None, slurm: Path | None) -> bool:
     """Whether this process imports torch: it trains, or counts the GPUs. Ranks on a CPU are started without it.
 
     GpudocError for what is wrong with the config, which is said before seconds are spent; ranks say it as ranks do.
@@ -60,7 +60,7 @@ def needs_torch(request: Request, *, gpus: str | None, slurm: Path | None) -> bo
     return slurm is None and (request.device != "cpu" or _trains_here(request, gpus))
 
 
-def _trains_here(request: Request, gpus: str | None) -> bool:
+def _trains_here(request: TrainRequest, gpus: str | None) -> bool:
     return "RANK" in os.environ or (request.device == "cpu" and gpus in (None, "auto", "1"))
 
 
@@ -116,11 +116,11 @@ def _waits_for_device() -> bool:
     return torch is not None and bool(torch.cuda.is_initialized())
 
 
-def _write_sbatch(request: Request, gpus: str | None, place: Path) -> Elsewhere:
+def _write_sbatch(request: TrainRequest, gpus: str | None, place: Path) -> Elsewhere:
     # a login node has no GPU, and the job's nodes are meant
     on_gpu = request.device != "cpu"
     ranks = 1 if gpus in (None, "auto") else choose_ranks(gpus, device="cpu", num_gpus=0)
-    job = Job(
+    job = SlurmJob(
         name=load_config(request.model).name,
         arguments=without(request.arguments, "--gpus", "--slurm", flags=("--plain",)),
         python=sys.executable,

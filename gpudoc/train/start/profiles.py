@@ -12,13 +12,13 @@ from gpudoc.errors import GpudocError
 from gpudoc.policy import Policy
 from gpudoc.profile import store
 from gpudoc.profile.match import explain, interrupted, match, ranks_hint
-from gpudoc.profile.model import Evidence, Hardware, Levers, Loader, Made, Profile, Rescue, WorkloadKey
+from gpudoc.profile.model import Hardware, Levers, Loader, Made, Profile, ProfileEvidence, Rescue, WorkloadKey
 from gpudoc.profile.model import Settings as ProfileSettings
 from gpudoc.shell import quote_path
 from gpudoc.units import format_seconds
 
 if TYPE_CHECKING:
-    from gpudoc.train.settings import Settings
+    from gpudoc.train.settings import TrainSettings
 
 Kind = Literal["off", "tuned", "preset", "named"]
 
@@ -57,7 +57,7 @@ def choose(asked: str, here: Hardware, workload: WorkloadKey) -> Chosen:
     return Chosen(kind="named", profile=profile, sentence=f"profile {path.name}" + (f"; {soft}" if soft else ""))
 
 
-def lasting(profile: Profile | None, settings: Settings, world: int, *, on_gpu: bool) -> str:
+def lasting(profile: Profile | None, settings: TrainSettings, world: int, *, on_gpu: bool) -> str:
     """How long the whole run takes at the pace that tune measured with these settings; '' where it measured none."""
     if profile is None:
         return ""
@@ -71,7 +71,7 @@ def lasting(profile: Profile | None, settings: Settings, world: int, *, on_gpu: 
     return f"all its steps take about {format_seconds(seconds)}{hours}, at the pace that tune measured"
 
 
-def of_run(settings: Settings, base: Profile | None, here: Hardware, workload: WorkloadKey) -> Profile:
+def of_run(settings: TrainSettings, base: Profile | None, here: Hardware, workload: WorkloadKey) -> Profile:
     """The profile that describes a run as it is now: what profile.yaml in the run directory holds."""
     found = ProfileSettings(
         **{name: getattr(settings, name) for name in Levers.model_fields},
@@ -90,7 +90,7 @@ def of_run(settings: Settings, base: Profile | None, here: Hardware, workload: W
         hardware=here,
         workload=workload.model_copy(update={"global_batch": settings.global_batch}),
         settings=found,
-        evidence=base.evidence if base is not None and tuned else Evidence(),
+        evidence=base.evidence if base is not None and tuned else ProfileEvidence(),
         why=base.why if base is not None and tuned else ("the settings that a run used; not tuned",),
     )
 

@@ -16,7 +16,7 @@ SIGNAL_SECONDS = 180
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class SlurmJob:
     """What the sbatch file asks for; `ranks` are processes per node, on GPUs or on a CPU.
 
     With a `command`, which starts its ranks and saves its state itself, the job neither hears of its time limit nor
@@ -35,7 +35,7 @@ class Job:
     command: Sequence[str] = ()
 
 
-def sbatch_text(job: Job) -> str:
+def sbatch_text(job: SlurmJob) -> str:
     """The file's text. Submit it with `sbatch FILE`; it queues itself again until the training is finished."""
     parts = [*_header(job), *_folder(job), *_doctor(job), *_run_command(job)]
     if not job.command:
@@ -43,7 +43,7 @@ def sbatch_text(job: Job) -> str:
     return "\n".join(parts) + "\n"
 
 
-def _header(job: Job) -> list[str]:
+def _header(job: SlurmJob) -> list[str]:
     rows = [
         *job_lines(job.name),
         f"#SBATCH --nodes={job.nodes}",
@@ -85,7 +85,7 @@ def log_lines(name: str) -> list[str]:
     return [f"#SBATCH --output={_job_name(name)}-%j.log", "##SBATCH --partition=", "##SBATCH --account=", ""]
 
 
-def _folder(job: Job) -> list[str]:
+def _folder(job: SlurmJob) -> list[str]:
     return [f"cd {shlex.quote(job.folder)} || exit 2", ""]
 
 
@@ -104,19 +104,19 @@ def _meeting() -> list[str]:
     ]
 
 
-def _doctor(job: Job) -> list[str]:
+def _doctor(job: SlurmJob) -> list[str]:
     doctor = f"{shlex.join([job.python, *AS_MODULE])} gpudoc doctor --quick --plain"
     doctor += f" --expect-gpus {job.ranks}" if job.on_gpu else ""
     return ["# every node is examined before any of them trains", f"srun {doctor} || exit 1", ""]
 
 
-def _run_command(job: Job) -> list[str]:
+def _run_command(job: SlurmJob) -> list[str]:
     words = [job.python, *AS_MODULE, "gpudoc", "train", *job.arguments, "--plain", "--", *job.command]
     # in place of the shell, which would keep a signal to itself until the program has ended
     return [f"exec {shlex.join(words)}"]
 
 
-def _run(job: Job) -> list[str]:
+def _run(job: SlurmJob) -> list[str]:
     words = [job.python, *AS_MODULE, "gpudoc", "train", *job.arguments, "--gpus", str(job.ranks), "--plain"]
     return [
         f"srun --kill-on-bad-exit=0 {shlex.join(words)} &",

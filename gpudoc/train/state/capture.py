@@ -23,7 +23,7 @@ SCHEMA = "gpudoc.state.v1"
 
 
 @dataclass(kw_only=True)
-class Progress:
+class RunProgress:
     """How far a run is: plain numbers that go into state.json."""
 
     step: int = 0
@@ -45,7 +45,7 @@ class Progress:
 
 def capture(
     stepper: Stepper,
-    progress: Progress,
+    progress: RunProgress,
     constants: Mapping[str, object],
     rng: Mapping[int, Mapping[str, object]],
     staging: Staging | None = None,
@@ -88,7 +88,7 @@ def copied_bytes(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
     return sum(part.nbytes for tensor in plain for part in inside(tensor).values() or [tensor])
 
 
-def restore(loaded: Loaded, stepper: Stepper, constants: Mapping[str, object]) -> Progress:
+def restore(loaded: Loaded, stepper: Stepper, constants: Mapping[str, object]) -> RunProgress:
     """Put a checkpoint into freshly built objects; GpudocError when it belongs to another model or data set."""
     state = loaded.state
     if state.get("schema") != SCHEMA:
@@ -109,8 +109,8 @@ def restore(loaded: Loaded, stepper: Stepper, constants: Mapping[str, object]) -
     _restore_tensors(loaded, stepper)
     if stepper.scaler is not None and state.get("scaler"):
         stepper.scaler.load_state_dict(cast("dict[str, object]", state["scaler"]))
-    known = set(Progress.__dataclass_fields__)
-    return Progress(**{key: value for key, value in state.items() if key in known})  # type: ignore[arg-type]
+    known = set(RunProgress.__dataclass_fields__)
+    return RunProgress(**{key: value for key, value in state.items() if key in known})  # type: ignore[arg-type]
 
 
 def _restore_tensors(loaded: Loaded, stepper: Stepper) -> None:

@@ -56,7 +56,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class RunChoice:
     """The run to work in, the checkpoint it goes on from if any, and the newer ones that are bad."""
 
     run: Run
@@ -95,14 +95,14 @@ def identity(config: Config, settings: Mapping[str, object]) -> dict[str, object
     return {**sections, "seed": settings["seed"], "global_batch": settings["global_batch"]}
 
 
-def choose(name: str, asked: Path | None, resume: str, fixed: Mapping[str, object], end_step: int) -> Choice:
+def choose(name: str, asked: Path | None, resume: str, fixed: Mapping[str, object], end_step: int) -> RunChoice:
     """The run directory for --run-dir and --resume (auto, never, a directory); GpudocError when they clash."""
     if resume not in ("auto", "never"):
         return _explicit(Path(resume), fixed, end_step)
     if asked is not None:
         run = Run(asked)
         if not _is_started(run):
-            return Choice(run, None)
+            return RunChoice(run, None)
         if resume == "never":
             raise GpudocError(
                 f"{escape_line(asked)}: holds a run already",
@@ -115,7 +115,7 @@ def choose(name: str, asked: Path | None, resume: str, fixed: Mapping[str, objec
         for run in reversed(started):
             if _differences(run, fixed) == [] and not is_finished(run, end_step):
                 return _go_on(run, end_step)
-    return Choice(_next_free(base), None)
+    return RunChoice(_next_free(base), None)
 
 
 def is_finished(run: Run, end_step: int) -> bool:
@@ -155,7 +155,7 @@ def cut_metrics(run: Run, last_step: int) -> None:
     write_whole(run.metrics, "".join(f"{line}\n" for line in kept))
 
 
-def _explicit(path: Path, fixed: Mapping[str, object], end_step: int) -> Choice:
+def _explicit(path: Path, fixed: Mapping[str, object], end_step: int) -> RunChoice:
     run = Run(path)
     if not path.is_dir():
         raise GpudocError(f"{escape_line(path)}: no such run directory", hint=_known_runs())
@@ -170,7 +170,7 @@ def _explicit(path: Path, fixed: Mapping[str, object], end_step: int) -> Choice:
     return _go_on(run, end_step)
 
 
-def _go_on(run: Run, end_step: int) -> Choice:
+def _go_on(run: Run, end_step: int) -> RunChoice:
     if ruins(run.checkpoints):
         # only a run that nobody writes has any that may be touched
         lock = lock_run(run)
@@ -184,7 +184,7 @@ def _go_on(run: Run, end_step: int) -> Choice:
             hint="start again: --resume never --run-dir runs/NEW",
         )
     done = int(good.name.removeprefix("step-")) if good is not None else 0
-    return Choice(run, good, tuple(bad), finished=done >= end_step and is_finished(run, end_step))
+    return RunChoice(run, good, tuple(bad), finished=done >= end_step and is_finished(run, end_step))
 
 
 def _differences(run: Run, fixed: Mapping[str, object]) -> list[str]:

@@ -40,7 +40,7 @@ class Outcome(NamedTuple):
     told: str = ""
 
 
-class Reading(NamedTuple):
+class LogReading(NamedTuple):
     """What a log point reads: each step's loss (the mean over ranks), the last gradient norm, where the time went.
 
     `own` is each rank's own part of the time, with several ranks.
@@ -52,7 +52,7 @@ class Reading(NamedTuple):
     own: tuple[Own, ...] = ()
 
 
-class Driver(ABC):
+class StepDriver(ABC):
     """What a step needs from its caller. By default there is nothing to stop for, and failures are raised."""
 
     @abstractmethod
@@ -83,7 +83,7 @@ class StepSequence:
     Nothing waits for the device between log points, apart from the first updates (guard.py).
     """
 
-    def __init__(self, stepper: Stepper, rates: Rates, driver: Driver, undo: Undo | None = None) -> None:
+    def __init__(self, stepper: Stepper, rates: Rates, driver: StepDriver, undo: Undo | None = None) -> None:
         parts = stepper.parts
         self.stepper = stepper
         self.meter = stepper.meter
@@ -130,7 +130,7 @@ class StepSequence:
             return Outcome(flags, _seen(found), found.told if isinstance(found, Missing) else "")
         return _DONE
 
-    def read(self) -> Reading:
+    def read(self) -> LogReading:
         """What was not read since the last call; waits for the device."""
         stepper, ranks = self.stepper, self.stepper.parts.ranks
         ranks.pulse.now(LOGGING)
@@ -138,7 +138,7 @@ class StepSequence:
         norm, split = stepper.norm_of_gradients(), self.meter.take()
         own_s, read_s = ranks.pulse.take()
         if ranks.world == 1:
-            return Reading(losses, norm, split)
+            return LogReading(losses, norm, split)
         if stepper.parts.device.type == "cuda":
             # reading samples counts as far as the device waited for them
             read_s = min(read_s, split.seconds["data_wait"])
@@ -152,7 +152,7 @@ class StepSequence:
         summed = ranks.total([*losses, *parts])
         own = summed[len(losses) :]
         means = [loss / ranks.world for loss in summed[: len(losses)]]
-        return Reading(means, norm, split, tuple(map(Own, own[::2], own[1::2])))
+        return LogReading(means, norm, split, tuple(map(Own, own[::2], own[1::2])))
 
     def _backward(self, micros: list[Micro]) -> int:
         try:

@@ -40,7 +40,7 @@ def first_step_s(stands: Sequence[Stand]) -> float:
 
 
 @dataclass(kw_only=True)
-class Watch:
+class RankWatch:
     """Looks at the ranks' signs of life, about once a second, and judges when they have stood for too long.
 
     `beats` tells where the ranks are, `stands` the same with their stacks, `seen` what NCCL's flight recorder knows;

@@ -23,7 +23,7 @@ from gpudoc.train.ranks.pulse import ENDED, FOLDER, Beat, Pulse, read_beats, run
 from gpudoc.train.stop import Stop
 from gpudoc.train.watch import recorder
 from gpudoc.train.watch.stacks import stand_here, stands_of
-from gpudoc.train.watch.watch import LOOK_S, Watch
+from gpudoc.train.watch.watch import LOOK_S, RankWatch
 
 if TYPE_CHECKING:
     # who only starts ranks and watches them need not import torch
@@ -51,7 +51,7 @@ def speak(text: str) -> None:
     sys.stderr.flush()
 
 
-def watch_ranks(folder: Path, environment: Mapping[str, str], on_hang: str) -> Watch:
+def watch_ranks(folder: Path, environment: Mapping[str, str], on_hang: str) -> RankWatch:
     """The watch over ranks that this process has started with that `environment`."""
 
     def beats() -> list[Beat]:
@@ -62,7 +62,7 @@ def watch_ranks(folder: Path, environment: Mapping[str, str], on_hang: str) -> W
         with contextlib.suppress(OSError), (folder / _HANGS).open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(hung.document()) + "\n")
 
-    return Watch(
+    return RankWatch(
         beats=beats,
         stands=stands_of,
         say=speak,
@@ -132,7 +132,7 @@ class _Thread:
         self._hangs = hangs
         self._stop = stop
         self._over = threading.Event()
-        self._watch = Watch(
+        self._watch = RankWatch(
             beats=lambda: [pulse.beat()],
             stands=stand_here,
             say=speak,

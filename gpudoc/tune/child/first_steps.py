@@ -12,7 +12,7 @@ import torch
 from gpudoc.train.data.draws import Generators, seed_all
 from gpudoc.tune.child.training import Trainee
 from gpudoc.tune.model.losses import LEAST_STEPS, MOST_STEPS
-from gpudoc.tune.trial.messages import Request
+from gpudoc.tune.trial.messages import TrialRequest
 from gpudoc.tune.trial.wire import Emit, Fact, FirstLosses, LifeSign
 from gpudoc.workload.batch import Batch
 from gpudoc.workload.build import Workload
@@ -29,7 +29,7 @@ class FirstSteps:
     emit: Emit
     agreed: Callable[[bool], bool]
 
-    def run(self, batch: Batch, request: Request, workload: Workload) -> tuple[float, ...]:
+    def run(self, batch: Batch, request: TrialRequest, workload: Workload) -> tuple[float, ...]:
         """The loss of each step that was made; fewer where gradients or a loss were not finite, or steps are slow.
 
         Emits them, and as the fact `draws` whether the step itself takes random numbers, as dropout does.

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpudoc.tune.child.samples import Samples
 from gpudoc.tune.child.training import Trainee
-from gpudoc.tune.trial.messages import Request
+from gpudoc.tune.trial.messages import TrialRequest
 from gpudoc.tune.trial.wire import Emit, Fact, LifeSign
 
 # the optimizer's state comes with the first step, and the second is the first to find it
@@ -43,7 +43,9 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
 
-def tell_alike(trainee: Trainee, samples: Samples, request: Request, emit: Emit, is_late: Callable[[], bool]) -> None:
+def tell_alike(
+    trainee: Trainee, samples: Samples, request: TrialRequest, emit: Emit, is_late: Callable[[], bool]
+) -> None:
     """Emit the fact `alike` for the request's steps; if that fails, it is not the user's fault."""
 
     def step() -> None:

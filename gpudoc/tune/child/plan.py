@@ -11,7 +11,7 @@ from gpudoc.policy import Policy
 from gpudoc.process.memory import read_process_memory
 from gpudoc.tune.child.probe import Prepared
 from gpudoc.tune.child.rank import take_device
-from gpudoc.tune.trial.messages import POLICY, RUNG, PlanQuestion, Request
+from gpudoc.tune.trial.messages import POLICY, RUNG, PlanQuestion, TrialRequest
 from gpudoc.tune.trial.wire import Emit, Fact, LifeSign, RankEnd, RankPlace, TrialStage
 from gpudoc.units import MIB
 
@@ -28,7 +28,7 @@ _ORDER_BYTES_PER_SAMPLE = 8
 _SEEN_MARGIN_BYTES = 5 * MIB
 
 
-def run_plan(prepared: Prepared, request: Request, place: RankPlace, emit: Emit) -> None:
+def run_plan(prepared: Prepared, request: TrialRequest, place: RankPlace, emit: Emit) -> None:
     """Trace the step and emit the predicted line as facts, or in the end's detail the reason why there is none."""
     emit(TrialStage(stage="plan"))
     detail = ""
@@ -61,28 +61,28 @@ class _Signs:
         """Nothing comes in steps here."""
 
 
-def _question(request: Request) -> PlanQuestion:
+def _question(request: TrialRequest) -> PlanQuestion:
     assert request.question is not None
     return request.question
 
 
-def _ladder(prepared: Prepared, request: Request, place: RankPlace, emit: Emit) -> dict[str, float]:
+def _ladder(prepared: Prepared, request: TrialRequest, place: RankPlace, emit: Emit) -> dict[str, float]:
     """The peaks of what would make batch 1 fit on this GPU, by the change, each on top of those before it."""
     import torch
 
     from gpudoc import plan
     from gpudoc.knowledge.cards import context_bytes, find_card
-    from gpudoc.plan.target import Target
+    from gpudoc.plan.target import PlanTarget
 
     card = find_card(torch.cuda.get_device_name(place.device))
     memory_bytes = _question(request).limit_bytes + context_bytes(None if card is None else card.capability)
-    target = Target(name="this GPU", memory_bytes=memory_bytes, card=card)
+    target = PlanTarget(name="this GPU", memory_bytes=memory_bytes, card=card)
     rungs = plan.ladder(prepared.workload, target, request.variant.precision, _Signs(emit))
     context = memory_bytes - target.allocator_bytes
     return {f"{RUNG}{rung.change}": float(rung.peak_bytes - context) for rung in rungs}
 
 
-def _policy(prepared: Prepared, request: Request, place: RankPlace, emit: Emit) -> dict[str, float]:
+def _policy(prepared: Prepared, request: TrialRequest, place: RankPlace, emit: Emit) -> dict[str, float]:
     """The cheapest policy with which the request's batch fits, by its name, and the factor that its steps take.
 
     Asked for the `most`, that batch is the largest up to the request's with which any policy fits.
@@ -127,7 +127,7 @@ def _policy(prepared: Prepared, request: Request, place: RankPlace, emit: Emit) 
     return {} if found is None else {f"{POLICY}{found.policy}".lower(): found.slowdown}
 
 
-def _left_bytes(prepared: Prepared, request: Request, place: RankPlace, plan: Plan, batch: int) -> int:
+def _left_bytes(prepared: Prepared, request: TrialRequest, place: RankPlace, plan: Plan, batch: int) -> int:
     """What the plan leaves of the limit at `batch`; below zero where it does not fit."""
     limit_bytes = _question(request).limit_bytes
     if place.device.startswith("cuda"):
@@ -135,7 +135,7 @@ def _left_bytes(prepared: Prepared, request: Request, place: RankPlace, plan: Pl
     return limit_bytes - _peak_on_cpu(prepared, plan)(batch)
 
 
-def _largest(prepared: Prepared, request: Request, place: RankPlace, plan: Plan) -> int:
+def _largest(prepared: Prepared, request: TrialRequest, place: RankPlace, plan: Plan) -> int:
     """The largest batch up to the request's with which the plan fits; 0 for none."""
     from gpudoc.plan.memory import largest_that
 
@@ -145,7 +145,7 @@ def _largest(prepared: Prepared, request: Request, place: RankPlace, plan: Plan)
     return largest_that(lambda batch: peak(batch) <= limit_bytes, request.batches[0])
 
 
-def _predict(prepared: Prepared, request: Request, place: RankPlace, emit: Emit) -> dict[str, float]:
+def _predict(prepared: Prepared, request: TrialRequest, place: RankPlace, emit: Emit) -> dict[str, float]:
     del emit
     predict = _on_gpu if place.device.startswith("cuda") else _on_cpu
     found = predict(prepared, request, place, 1)
@@ -154,7 +154,7 @@ def _predict(prepared: Prepared, request: Request, place: RankPlace, emit: Emit)
     return found
 
 
-def _on_gpu(prepared: Prepared, request: Request, place: RankPlace, accumulation: int) -> dict[str, float]:
+def _on_gpu(prepared: Prepared, request: TrialRequest, place: RankPlace, accumulation: int) -> dict[str, float]:
     """Where PyTorch's allocator ends after all events of a trial: what it reserves, and what lies in holes."""
     limit_bytes = _question(request).limit_bytes
     need = _need(_planned(prepared, request, place, accumulation), request)
@@ -169,7 +169,7 @@ def _on_gpu(prepared: Prepared, request: Request, place: RankPlace, accumulation
     return {"batch": float(batch), "peak_bytes": peak, "bytes_per_sample": slope}
 
 
-def _on_cpu(prepared: Prepared, request: Request, place: RankPlace, accumulation: int) -> dict[str, float]:
+def _on_cpu(prepared: Prepared, request: TrialRequest, place: RankPlace, accumulation: int) -> dict[str, float]:
     """Where the data of the process reaches the limit."""
     from gpudoc.plan.memory import largest_that
 
@@ -183,7 +183,7 @@ def _on_cpu(prepared: Prepared, request: Request, place: RankPlace, accumulation
     return {"batch": float(batch), "peak_bytes": float(peak(batch) - less), "bytes_per_sample": _slope(peak, batch)}
 
 
-def _need(plan: Plan, request: Request) -> Need:
+def _need(plan: Plan, request: TrialRequest) -> Need:
     """What the plan needs of a GPU with the request's limit."""
     from gpudoc.plan.need import Need
 
@@ -200,12 +200,12 @@ def _peak_on_cpu(prepared: Prepared, plan: Plan) -> Callable[[int], int]:
     return lambda batch: fixed + plan.memory.peak_bytes(batch) + held * batch
 
 
-def _planned(prepared: Prepared, request: Request, place: RankPlace, accumulation: int) -> Plan:
+def _planned(prepared: Prepared, request: TrialRequest, place: RankPlace, accumulation: int) -> Plan:
     from gpudoc import plan
     from gpudoc.plan.saved import with_small_state
 
     variant = request.variant
-    settings = plan.Settings(
+    settings = plan.PlanSettings(
         like="cuda" if place.device.startswith("cuda") else "cpu",
         precision=variant.precision,
         activation_checkpointing=variant.activation_checkpointing,
@@ -234,7 +234,7 @@ def _fuses(prepared: Prepared, place: RankPlace) -> bool:
     return may_fuse(prepared.workload, model, torch.device(place.device))
 
 
-_WAYS: dict[str, Callable[[Prepared, Request, RankPlace, Emit], dict[str, float]]] = {
+_WAYS: dict[str, Callable[[Prepared, TrialRequest, RankPlace, Emit], dict[str, float]]] = {
     "largest": _predict,
     "policy": _policy,
     "most": _policy,

@@ -26,7 +26,7 @@ from gpudoc.tune.child.scaling import RankStand, measure_legs, ready
 from gpudoc.tune.child.training import Trainee
 from gpudoc.tune.model.memory import growth_per_step, is_roomy, is_still, next_calibration_batch
 from gpudoc.tune.trial.failure import describe_failure
-from gpudoc.tune.trial.messages import End, Point, Request
+from gpudoc.tune.trial.messages import End, Point, TrialRequest
 from gpudoc.tune.trial.wire import BatchMeasured, Emit, Fact, LifeSign, RankEnd, RankPlace, TrialStage, Waiting
 from gpudoc.units import MIB
 from gpudoc.workload.batch import Batch
@@ -89,7 +89,7 @@ class _Step:
 class Probe:
     """One process's part in a trial; `emit` takes stages, points and facts as they come."""
 
-    def __init__(self, prepared: Prepared, request: Request, place: RankPlace, emit: Emit) -> None:
+    def __init__(self, prepared: Prepared, request: TrialRequest, place: RankPlace, emit: Emit) -> None:
         self._prepared = prepared
         self._request = request
         self._place = place
@@ -375,7 +375,7 @@ class Probe:
         return int(torch.cuda.memory_stats(self._device).get("num_alloc_retries", 0))
 
 
-def run_probe(prepared: Prepared, request: Request, place: RankPlace, emit: Emit) -> None:
+def run_probe(prepared: Prepared, request: TrialRequest, place: RankPlace, emit: Emit) -> None:
     """Run one process's part of a trial to its end; whatever happens becomes an `end` event."""
     try:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import torch
 
     from gpudoc.train.ranks.protocol import Ranks
-    from gpudoc.tune.trial.messages import Request
+    from gpudoc.tune.trial.messages import TrialRequest
     from gpudoc.tune.trial.wire import RankPlace
 
 _POLL_S = 1.0
@@ -34,12 +34,12 @@ def take_device(place: RankPlace) -> torch.device:
     return device
 
 
-def num_threads(request: Request, all_threads: int) -> int:
+def num_threads(request: TrialRequest, all_threads: int) -> int:
     """The threads that one rank computes with: its part of all, or as many as the request says."""
     return request.threads or max(1, all_threads // request.ranks)
 
 
-def join(request: Request, place: RankPlace) -> Ranks:
+def join(request: TrialRequest, place: RankPlace) -> Ranks:
     """Meet the other ranks over a file; the parent kills all of them when one fails, so nobody waits for the dead."""
     import torch.distributed
 

@@ -22,7 +22,7 @@ from gpudoc.train.stop import Stop
 from gpudoc.tune.child.pace import StepPace, steps_per_block
 from gpudoc.tune.child.samples import Samples
 from gpudoc.tune.child.training import Trainee
-from gpudoc.tune.trial.messages import Request
+from gpudoc.tune.trial.messages import TrialRequest
 from gpudoc.tune.trial.wire import Emit
 from gpudoc.workload.batch import Batch, map_tensors, to_device
 from gpudoc.workload.build import Workload
@@ -43,7 +43,7 @@ class RankStand:
     samples: Samples
     trainee: Trainee
     ranks: Ranks
-    request: Request
+    request: TrialRequest
     emit: Emit
     is_over: Callable[[], bool]
 

@@ -15,13 +15,13 @@ from gpudoc.train.data.order import Order
 from gpudoc.train.loop.evaluate import evaluating, loss_of
 from gpudoc.train.ranks.protocol import Alone, Ranks
 from gpudoc.train.start.parts import be_deterministic, build_parts, form_of
-from gpudoc.train.state.capture import Progress, capture
+from gpudoc.train.state.capture import RunProgress, capture
 from gpudoc.train.state.checkpoint import Content
 from gpudoc.train.state.staging import Staging
 from gpudoc.train.state.writer import Writer
 from gpudoc.train.step.precision import Precision
 from gpudoc.train.step.schedule import Rates
-from gpudoc.train.step.sequence import Driver, Missing, StepSequence, share_out
+from gpudoc.train.step.sequence import Missing, StepDriver, StepSequence, share_out
 from gpudoc.train.step.step import Micro, Parts, Stepper
 from gpudoc.train.step.undo import Undo
 from gpudoc.tune.trial.messages import Variant
@@ -85,7 +85,7 @@ class Unexchanged:
         """Leave them."""
 
 
-class _Given(Driver):
+class _Given(StepDriver):
     """Hands over batches that are made already. What fails is raised: it ends the trial."""
 
     def __init__(self, parts: Parts) -> None:
@@ -184,7 +184,7 @@ class Trainee:
         """Take weights and state as training does where memory is short: from a GPU as a copy, on a CPU in place."""
         stepper = self._whole.sequence.stepper
         stepper.free_gradients()
-        self._saved = capture(stepper, Progress(step=1), {}, {}, self._staging)
+        self._saved = capture(stepper, RunProgress(step=1), {}, {}, self._staging)
 
     @contextmanager
     def writing_checkpoint(self) -> Iterator[None]:

@@ -13,7 +13,7 @@ from pydantic import Field
 from gpudoc.tune.model.loader import LoaderCosts, LoaderSetting
 from gpudoc.tune.trial.messages import Variant
 from gpudoc.tune.trial.wire import Message
-from gpudoc.workload.config import Loaded
+from gpudoc.workload.config import LoadedConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class LoaderRun:
 class Open(Message):
     """The workload, and how the step that the loader feeds is run."""
 
-    loaded: Loaded
+    loaded: LoadedConfig
     batch_size: int
     device: str
     variant: Variant = Variant()

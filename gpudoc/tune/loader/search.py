@@ -31,7 +31,7 @@ from gpudoc.tune.model.loader import (
     predict_period,
 )
 from gpudoc.tune.trial.deadline import Deadline
-from gpudoc.workload.config import Loaded
+from gpudoc.workload.config import LoadedConfig
 
 MOST_SETTINGS = 4
 ROUNDS = 3
@@ -386,7 +386,7 @@ def _period(run: LoaderRun, batches_per_epoch: int, *, persistent: bool) -> floa
     return run.step_s + max(0.0, boundary - run.step_s) / batches_per_epoch
 
 
-def _runs_epochs(loaded: Loaded, batches_per_epoch: int) -> bool:
+def _runs_epochs(loaded: LoadedConfig, batches_per_epoch: int) -> bool:
     """Whether training passes over the data more than once, so that workers kept alive are used again."""
     train = loaded.config.train
     return train.steps > batches_per_epoch if train.steps is not None else train.epochs > 1

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gpudoc.profile.model import Losses
+from gpudoc.profile.model import LossDeviation
 
 LEAST_STEPS, MOST_STEPS = 3, 5
 # How far the losses of the first steps may lie from those in fp32, by the coarsest format in use. A sum in another
@@ -33,22 +33,22 @@ class Reference:
         apart = _difference(self.again, self.losses)
         return math.inf if apart is None else _CHANCE * apart
 
-    def compare(self, losses: Sequence[float], tolerance: float) -> Losses | None:
+    def compare(self, losses: Sequence[float], tolerance: float) -> LossDeviation | None:
         """The losses against the reference's; None if the reference has too few to compare with."""
         steps = min(len(losses), len(self.losses))
         if len(self.losses) < LEAST_STEPS or not math.isfinite(self.chance):
             return None
         # a trial makes fewer steps only where one was not finite
         difference = None if steps < LEAST_STEPS else _difference(losses, self.losses)
-        return Losses(steps=steps, difference=difference, bound=tolerance + self.chance)
+        return LossDeviation(steps=steps, difference=difference, bound=tolerance + self.chance)
 
 
-def agree(found: Losses | None) -> bool:
+def agree(found: LossDeviation | None) -> bool:
     """Whether the losses were compared and lie within the bound."""
     return found is not None and found.difference is not None and found.difference <= found.bound
 
 
-def explain_losses(found: Losses | None) -> str:
+def explain_losses(found: LossDeviation | None) -> str:
     """The check and its numbers in a few words."""
     if found is None:
         return "losses could not be compared: the reference's are not finite"

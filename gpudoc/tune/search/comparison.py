@@ -8,10 +8,10 @@ from typing import Literal
 from gpudoc.tune.findings import Findings
 from gpudoc.tune.model.gain import Gain
 from gpudoc.tune.search.session import R, Session
-from gpudoc.tune.trial.messages import End, Request
+from gpudoc.tune.trial.messages import End, TrialRequest
 
 Side = Literal["joint", "default"]
-Ask = Callable[[Side, int], Request | None]
+Ask = Callable[[Side, int], TrialRequest | None]
 
 
 def compare_in_turns(session: Session[R], found: Findings, turns: Sequence[tuple[Side, int]], ask: Ask) -> None:

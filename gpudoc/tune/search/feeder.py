@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from gpudoc.process.beside import Meter
+from gpudoc.process.beside import LoadMeter
 from gpudoc.profile.model import Loader, LoaderTrial
 from gpudoc.tune.findings import Findings, SearchPlan
 from gpudoc.tune.loader.bounds import bounds_here
@@ -12,8 +12,8 @@ from gpudoc.tune.loader.messages import Open
 from gpudoc.tune.loader.search import LoaderChoice, is_negligible, tune_loader
 from gpudoc.tune.loader.session import MeasurementError
 from gpudoc.tune.search.session import WorkloadSession
-from gpudoc.tune.trial.messages import End, Point, Request, Trial
-from gpudoc.workload.config import Loaded
+from gpudoc.tune.trial.messages import End, Point, Trial, TrialRequest
+from gpudoc.workload.config import LoadedConfig
 
 # the share of the time that is left when the closing comparison has its part
 _SHARE = 0.5
@@ -23,13 +23,13 @@ LEAST_SECONDS = 4.0
 class Feeder:
     """Chooses the loader for one workload; satisfies `stages.LoaderTuner`."""
 
-    def __init__(self, loaded: Loaded) -> None:
+    def __init__(self, loaded: LoadedConfig) -> None:
         self._loaded = loaded
 
     def __call__(self, session: WorkloadSession, plan: SearchPlan, found: Findings) -> None:
         """Measure and choose: fills `feed`, its reasons and its trials."""
         assert found.choice is not None
-        request = Request(
+        request = TrialRequest(
             kind="loader", batches=(found.choice.batch,), variant=found.variant, ranks=session.runner.ranks
         )
         trial = session.find(request)
@@ -48,9 +48,9 @@ class Feeder:
             found.needed_s = None
         found.feed_reasons = tuple(line for line in trial.detail.splitlines() if line)
 
-    def _measure(self, session: WorkloadSession, request: Request) -> Trial:
+    def _measure(self, session: WorkloadSession, request: TrialRequest) -> Trial:
         seconds = max(LEAST_SECONDS, _SHARE * session.free_s)
-        start, meter = time.monotonic(), Meter()
+        start, meter = time.monotonic(), LoadMeter()
         choice = tune_loader(
             Open(
                 loaded=self._loaded,
@@ -66,7 +66,7 @@ class Feeder:
         return trial.beside(meter.read(), on_gpu=session.runner.device != "cpu")
 
 
-def _as_trial(choice: LoaderChoice, request: Request, seconds: float) -> Trial:
+def _as_trial(choice: LoaderChoice, request: TrialRequest, seconds: float) -> Trial:
     batch = request.batches[0]
     return Trial(
         request=request,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpudoc.policy import Policy, parse
 from gpudoc.tune.model.memory import MemoryLine
 from gpudoc.tune.search.session import WorkloadSession
-from gpudoc.tune.trial.messages import POLICY, RUNG, End, PlanQuestion, Request, Trial
+from gpudoc.tune.trial.messages import POLICY, RUNG, End, PlanQuestion, Trial, TrialRequest
 
 # what a trace may take: a GPT-2-small-shaped step takes under 2 s, 7 B parameters under 20 s
 PLAN_SECONDS = 15.0
@@ -21,7 +21,7 @@ def foresee_ladder(session: WorkloadSession) -> tuple[tuple[str, int], ...]:
     Nothing where it cannot say. The budget does not end this: it is asked where nothing that was tried fits.
     """
     question = PlanQuestion(asks="ladder", limit_bytes=session.runner.limit_bytes or 0)
-    request = Request(kind="plan", batches=(1,), variant=session.variant, question=question)
+    request = TrialRequest(kind="plan", batches=(1,), variant=session.variant, question=question)
     trial = session.run(request, _PLANNING, most_s=_LADDER_SECONDS)
     told = _told(trial, RUNG)
     if not trial.fits or not told:
@@ -44,7 +44,7 @@ def foresee_policy(
     With `is_most` in place of `batch` the largest up to it with which any should fit.
     """
     limit_bytes = int(share * (session.runner.limit_bytes or 0))
-    request = Request(
+    request = TrialRequest(
         kind="plan",
         batches=(batch,),
         variant=session.variant,
@@ -67,7 +67,7 @@ def foresee(session: WorkloadSession, *, cap: int, capability: tuple[int, int] |
         capability=capability,
         seen=None if seen is None or seen.peak_bytes is None else (seen.batch, seen.peak_bytes),
     )
-    request = Request(
+    request = TrialRequest(
         kind="plan",
         batches=(cap,),
         variant=session.variant,

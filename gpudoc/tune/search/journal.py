@@ -18,7 +18,7 @@ from pydantic import ConfigDict, Field, ValidationError
 from gpudoc.locks import InUseError, Lock, take_lock
 from gpudoc.profile import store
 from gpudoc.reading import UnreadableError, read_bytes
-from gpudoc.tune.trial.messages import End, Request, Trial, TrialPart
+from gpudoc.tune.trial.messages import End, Trial, TrialPart, TrialRequest
 from gpudoc.units import format_count
 
 SCHEMA: Literal["gpudoc.tune.journal.v1"] = "gpudoc.tune.journal.v1"
@@ -61,7 +61,7 @@ class Journal:
             return ""
         return f"continuing with {format_count(self.num_replayed, 'trial')} of an earlier search (--fresh forgets them)"
 
-    def find(self, request: Request) -> Trial | None:
+    def find(self, request: TrialRequest) -> Trial | None:
         """The finished trial of an equal request, the last of several, or None."""
         key = request.key()
         return next((trial for trial in reversed(self.trials) if trial.request.key() == key), None)

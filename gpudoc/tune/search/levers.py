@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from gpudoc.doctor.spinning import may_sleep
 from gpudoc.errors import ExitCode, GpudocError
-from gpudoc.profile.model import Losses, VariantTrial
+from gpudoc.profile.model import LossDeviation, VariantTrial
 from gpudoc.tune.findings import Findings, SearchPlan
 from gpudoc.tune.model.losses import BOUNDS, LEAST_STEPS, Reference, agree, explain_losses
 from gpudoc.tune.model.noise import noise_of
@@ -16,7 +16,7 @@ from gpudoc.tune.search.choose import speedup
 from gpudoc.tune.search.repetition import wins
 from gpudoc.tune.search.session import WorkloadSession, why_rejected
 from gpudoc.tune.search.variants import LEVERS, SLEEPING, Abilities, Lever
-from gpudoc.tune.trial.messages import End, Request, Trial, Variant
+from gpudoc.tune.trial.messages import End, Trial, TrialRequest, Variant
 
 # of the budget: when no lever is begun any more, and what the last one leaves
 _LEAST_LEFT, _KEPT_FOR_THE_BATCH = 0.4, 0.3
@@ -28,7 +28,7 @@ class _Check:
     """Whether a variant trains as the reference does, with the numbers and in words."""
 
     agrees: bool
-    losses: Losses | None
+    losses: LossDeviation | None
     told: str
 
 
@@ -100,7 +100,7 @@ class _Climb:
         self.best = next(runs, self.best)
         return trial
 
-    def _run(self, request: Request, why: str = "") -> Trial:
+    def _run(self, request: TrialRequest, why: str = "") -> Trial:
         self.found.variants.append(self.session.attempt(request, why))
         return self.found.variants[-1]
 
@@ -128,7 +128,7 @@ def _beside_others(abilities: Abilities, trials: Sequence[Trial]) -> Abilities:
     return abilities if noise is None else replace(abilities, threads_spin=may_sleep(noise.most_cpus))
 
 
-def _reference(session: WorkloadSession, request: Request, plain: Trial) -> Reference | None:
+def _reference(session: WorkloadSession, request: TrialRequest, plain: Trial) -> Reference | None:
     """The losses to compare with; None where the plain variant does not run at this batch.
 
     GpudocError where a loss is NaN or infinite: no speed of a step that learns nothing is worth a profile.
@@ -205,9 +205,9 @@ def _rejected(trial: Trial, times: float | None, *, agrees: bool) -> str:
     return "not faster beyond doubt"
 
 
-def plain_request(session: WorkloadSession, plan: SearchPlan, variant: Variant, timed_s: float) -> Request:
+def plain_request(session: WorkloadSession, plan: SearchPlan, variant: Variant, timed_s: float) -> TrialRequest:
     """Steps at the reference batch with data that is ready: what every lever is held against."""
-    return Request(
+    return TrialRequest(
         kind="variant",
         batches=(plan.reference,),
         variant=variant,

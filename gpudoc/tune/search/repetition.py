@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from gpudoc.tune.model.noise import disturbance_of
 from gpudoc.tune.search.choose import is_faster
 from gpudoc.tune.search.heat import Read, watched
-from gpudoc.tune.trial.messages import RUNS, Request, Trial
+from gpudoc.tune.trial.messages import RUNS, Trial, TrialRequest
 
 # how often one is measured again, and what all of that may take of the budget
 _MOST, _SHARE = 2, 0.15
@@ -56,7 +56,7 @@ class Repetition:
         return best.model_copy(update={"seconds": round(seconds, 3), "measured": measured})
 
 
-def wins(other: Trial, plain: Trial, run: Callable[[Request], Trial]) -> bool:
+def wins(other: Trial, plain: Trial, run: Callable[[TrialRequest], Trial]) -> bool:
     """Whether the other is faster beyond doubt, also than the plain one when `run` measures that once more after it.
 
     What slowed the plain one, seen or not, may have ended before the other one began. Where others disturbed one of
@@ -72,5 +72,5 @@ def wins(other: Trial, plain: Trial, run: Callable[[Request], Trial]) -> bool:
     return is_faster(after, before)
 
 
-def _once_more(request: Request) -> Request:
+def _once_more(request: TrialRequest) -> TrialRequest:
     return request.model_copy(update={"repeat": request.repeat + 1})

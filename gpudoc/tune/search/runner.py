@@ -13,7 +13,7 @@ from gpudoc.stats import median
 from gpudoc.tune.trial.deadline import Deadline, TimeUpError
 from gpudoc.tune.trial.fork_client import trial_error
 from gpudoc.tune.trial.launcher import SILENCE_SECONDS, Launcher, RunningTrial, Where
-from gpudoc.tune.trial.messages import RUNS, End, Point, Request, Trial, Variant
+from gpudoc.tune.trial.messages import RUNS, End, Point, Trial, TrialRequest, Variant
 
 # the optimizer's state comes with the first step, the full peak with the second, a settled heap with the third
 FIT_STEPS = 3
@@ -56,10 +56,10 @@ class Runner(Protocol):
     def reference(self) -> int | None:
         """The batch to start from where each is a launch; None where one process goes through ever larger ones."""
 
-    def cost_s(self, request: Request) -> float:
+    def cost_s(self, request: TrialRequest) -> float:
         """Seconds until the trial has ended with all its processes; 0 where nobody knows."""
 
-    def run(self, request: Request, deadline: Deadline, *, left_s: float, most_s: float | None = None) -> Trial:
+    def run(self, request: TrialRequest, deadline: Deadline, *, left_s: float, most_s: float | None = None) -> Trial:
         """The trial, ended by the deadline; `left_s` is what the budget has, `most_s` what this one may take of it."""
 
     def learn(self, trial: Trial) -> None:
@@ -130,7 +130,7 @@ class WorkloadRunner:
         steps_s = steps * batch / self.samples_per_s if self.samples_per_s else 0.0
         return self.overhead_s + steps_s + (self.start_s if is_cold else 0.0)
 
-    def cost_s(self, request: Request) -> float:
+    def cost_s(self, request: TrialRequest) -> float:
         """The same of a request; of the first trial nobody knows."""
         if not self._overheads_s:
             return 0.0
@@ -138,7 +138,7 @@ class WorkloadRunner:
         batch = 1 if request.kind in ("plan", "calibrate") else request.batches[0]
         return self.expected_s(batch, steps=request.steps, variant=request.variant)
 
-    def run(self, request: Request, deadline: Deadline, *, left_s: float, most_s: float | None = None) -> Trial:
+    def run(self, request: TrialRequest, deadline: Deadline, *, left_s: float, most_s: float | None = None) -> Trial:
         """The trial in a new process, or in the one that rests at its batch."""
         where = self._where(request, deadline, left_s, most_s)
         if request.kind == "fit" and self.device == "cpu" and not request.unlimited:
@@ -150,7 +150,7 @@ class WorkloadRunner:
             return trial.model_copy(update=_UNPLANNED)
         return trial
 
-    def _run_to_rest(self, request: Request, where: Where) -> Trial:
+    def _run_to_rest(self, request: TrialRequest, where: Where) -> Trial:
         try:
             running = self.launcher.start(request.model_copy(update={"stay": True}), where)
         except TimeUpError as problem:
@@ -161,7 +161,7 @@ class WorkloadRunner:
             self._resting = ((request.batches[0], request.variant), running)
         return (ended or running.snapshot()).model_copy(update={"request": request})
 
-    def _run_on(self, request: Request) -> Trial:
+    def _run_on(self, request: TrialRequest) -> Trial:
         assert self._resting is not None
         running, self._resting = self._resting[1], None
         before_s = running.spent_s
@@ -200,7 +200,7 @@ class WorkloadRunner:
             self._resting[1].kill()
             self._resting = None
 
-    def _where(self, request: Request, deadline: Deadline, left_s: float, most_s: float | None) -> Where:
+    def _where(self, request: TrialRequest, deadline: Deadline, left_s: float, most_s: float | None) -> Where:
         """Where the trial runs, with a patience that grows with the steps' expected time while the budget allows it."""
         where = replace(self.where, deadline=deadline)
         if request.unlimited:

@@ -12,10 +12,10 @@ from gpudoc.profile.model import Hardware, Loader, Profile, WorkloadKey
 from gpudoc.tune.model.noise import noise_of
 from gpudoc.tune.model.scaling import Scaling, ScalingPoint, Setup, assess_point, conclude
 from gpudoc.tune.search.session import WorkloadSession
-from gpudoc.tune.trial.messages import Request, Trial, Variant
+from gpudoc.tune.trial.messages import Trial, TrialRequest, Variant
 from gpudoc.tune.trial.wire import Inspection
 from gpudoc.units import format_count
-from gpudoc.workload.config import Loaded, Train
+from gpudoc.workload.config import LoadedConfig, Train
 
 _MOST_ON_CPU = 8
 _SHARE = 0.6
@@ -38,7 +38,7 @@ class ScalingResult:
     """The answer of `--only scaling`, which tunes nothing and so writes no profile."""
 
     scaling: Scaling
-    config: Loaded
+    config: LoadedConfig
     num_trials: int
     seconds: float
     interrupted: bool = False
@@ -208,9 +208,9 @@ class ScalingStage:
             self._alone[threads] = self._session.run(self._request(1, fewer), why)
         return self._alone[threads]
 
-    def _request(self, ranks: int, threads: int | None = None) -> Request:
+    def _request(self, ranks: int, threads: int | None = None) -> TrialRequest:
         settings = self._settings
-        return Request(
+        return TrialRequest(
             kind="scaling",
             batches=(settings.batch,),
             variant=settings.variant,

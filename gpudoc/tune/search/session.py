@@ -15,7 +15,7 @@ from gpudoc.tune.search.journal import Journal
 from gpudoc.tune.search.repetition import Repetition
 from gpudoc.tune.search.runner import Runner, VariantFailedError, WorkloadRunner
 from gpudoc.tune.trial.deadline import Deadline
-from gpudoc.tune.trial.messages import End, Kind, Request, Trial, Variant
+from gpudoc.tune.trial.messages import End, Kind, Trial, TrialRequest, Variant
 from gpudoc.units import format_bytes, format_rate, format_seconds
 
 R = TypeVar("R", bound=Runner)
@@ -80,12 +80,12 @@ class Session(Generic[R]):
         """Seconds that are left without the reserve; negative when the reserve is touched."""
         return self.left_s - self.reserved_s
 
-    def can_run(self, request: Request) -> bool:
+    def can_run(self, request: TrialRequest) -> bool:
         """Whether the trial can end in the time that is left, the reserve included; a known one takes none."""
         is_known = self.journal.find(request) is not None
         return is_known or (self.left_s > 0 and self.runner.cost_s(request) <= self.left_s)
 
-    def run(self, request: Request, why: str = "", *, most_s: float | None = None) -> Trial:
+    def run(self, request: TrialRequest, why: str = "", *, most_s: float | None = None) -> Trial:
         """The trial of `request`, from the journal or run now; GpudocError when the user's own code fails.
 
         `most_s` is what it may take, where that is less than what is left.
@@ -117,7 +117,7 @@ class Session(Generic[R]):
         self.journal.add(trial)
         return trial
 
-    def attempt(self, request: Request, why: str = "") -> Trial:
+    def attempt(self, request: TrialRequest, why: str = "") -> Trial:
         """Like `run`, but a variant's failure is returned as the trial's end."""
         try:
             return self.run(request, why)
@@ -128,7 +128,7 @@ class Session(Generic[R]):
         """Keep a trial that was run elsewhere."""
         return self._account(self._keep(trial))
 
-    def find(self, request: Request) -> Trial | None:
+    def find(self, request: TrialRequest) -> Trial | None:
         """A trial that the journal already has, its cost counted."""
         known = self.journal.find(request)
         return None if known is None else self._account(known)
@@ -185,9 +185,9 @@ class Session(Generic[R]):
         enough: int = 0,
         threads: int | None = None,
         unlimited: bool = False,
-    ) -> Request:
+    ) -> TrialRequest:
         """A trial of one batch under what was chosen so far."""
-        return Request(
+        return TrialRequest(
             kind=kind,
             batches=(batch,),
             variant=self.variant,
@@ -218,10 +218,10 @@ class Session(Generic[R]):
         self._advance(trial.request)
         return trial
 
-    def _advance(self, request: Request) -> None:
+    def _advance(self, request: TrialRequest) -> None:
         self.deadline.show(self.progress, self._status(request))
 
-    def _status(self, request: Request) -> str:
+    def _status(self, request: TrialRequest) -> str:
         """What is tried now, the speed to beat, and the last peak against the limit."""
         ends = [str(batch) for batch in dict.fromkeys((*request.batches[:1], *request.batches[-1:]))]
         at = f", batch {' to '.join(ends)}" if ends else ""
@@ -240,7 +240,7 @@ class Session(Generic[R]):
 WorkloadSession: TypeAlias = Session[WorkloadRunner]
 
 
-def not_begun(request: Request) -> Trial:
+def not_begun(request: TrialRequest) -> Trial:
     """The trial of a request for which no time is left; it is in no journal."""
     return Trial(request=request, end=End.TIME_UP, detail="no time was left for it", stage="start")
 

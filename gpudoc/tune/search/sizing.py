@@ -15,7 +15,7 @@ from gpudoc.tune.search.runner import VariantFailedError
 from gpudoc.tune.search.session import WorkloadSession, why_rejected
 from gpudoc.tune.search.variants import ways_out
 from gpudoc.tune.trial.deadline import TimeUpError
-from gpudoc.tune.trial.messages import Point, Request, Variant
+from gpudoc.tune.trial.messages import Point, TrialRequest, Variant
 from gpudoc.units import format_bytes
 
 STEADY_STEPS = 20
@@ -265,7 +265,7 @@ def _time_recomputed(session: WorkloadSession, plan: SearchPlan, variant: Varian
     batch = min(plan.useful, int((1 - MEMORY_LEFT_SHARE) * (predicted or 0)))
     if batch <= above or not can_start(session, batch):
         return ()
-    request = Request(
+    request = TrialRequest(
         kind="speed", batches=(batch,), variant=variant, ranks=session.runner.ranks, seconds_per_batch=1.0
     )
     trial = session.run(request, f"speed at batch {batch} with {in_words(variant.activation_checkpointing)}")

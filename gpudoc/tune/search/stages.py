@@ -16,7 +16,7 @@ from gpudoc.tune.search.runner import VariantFailedError
 from gpudoc.tune.search.session import WorkloadSession, why_rejected
 from gpudoc.tune.search.sizing import LEAST_STEADY_STEPS, affordable_steps, recompute_for_speed, size_batch
 from gpudoc.tune.search.variants import LEVERS
-from gpudoc.tune.trial.messages import End, Request, Trial, Variant
+from gpudoc.tune.trial.messages import End, Trial, TrialRequest, Variant
 
 _TIMED_SHARE = 1 / 60
 # the shortest times that still tell a speed, how long a batch will take, and a loader, in seconds
@@ -150,8 +150,8 @@ def _comparison_s(session: WorkloadSession, plan: SearchPlan, batch: int) -> flo
     return min(0.25 * session.budget_s, once + 2 * _timed_s(session, plan))
 
 
-def _default_request(session: WorkloadSession, plan: SearchPlan, variant: Variant, repeat: int) -> Request:
-    return Request(
+def _default_request(session: WorkloadSession, plan: SearchPlan, variant: Variant, repeat: int) -> TrialRequest:
+    return TrialRequest(
         kind="default",
         batches=(plan.reference,),
         variant=variant,
@@ -193,7 +193,7 @@ def _time_batches(session: WorkloadSession, plan: SearchPlan, found: Findings) -
     if not sizes:
         found.notes.append("the budget did not reach for timing other batches than the reference")
         return
-    request = Request(
+    request = TrialRequest(
         kind="speed",
         batches=sizes,
         variant=found.variant,
@@ -238,7 +238,7 @@ def _compare_with_default(session: WorkloadSession, plan: SearchPlan, found: Fin
         found.kept_default = True
         return
 
-    def ask(side: Side, turn: int) -> Request | None:
+    def ask(side: Side, turn: int) -> TrialRequest | None:
         is_choice = side == "joint"
         at, steps = (batch, _fed_steps(feed)) if is_choice else (plan.reference, _fed_steps(Loader()))
         least_s = session.runner.expected_s(at, steps=steps)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpudoc.errors import ExitCode, GpudocError
-from gpudoc.process.beside import Meter
+from gpudoc.process.beside import LoadMeter
 from gpudoc.process.cgroup import oom_kills
 from gpudoc.process.ending import signal_group
 from gpudoc.process.imports import refuse_broken_torch
@@ -26,7 +26,7 @@ from gpudoc.tune.trial.fork_client import (
     ForkServerProcess,
     trial_error,
 )
-from gpudoc.tune.trial.messages import End, How, Point, Request, Trial, Variant
+from gpudoc.tune.trial.messages import End, How, Point, Trial, TrialRequest, Variant
 from gpudoc.tune.trial.outcome import classify_status
 from gpudoc.tune.trial.sweep import clean_up_after_the_dead, sweep_shared_memory
 from gpudoc.tune.trial.wire import (
@@ -94,7 +94,7 @@ class _Progress:
 class RunningTrial:
     """One trial under way in one or more processes."""
 
-    def __init__(self, warm: ForkServerProcess, request: Request, where: Where, id_: int, log: Path) -> None:
+    def __init__(self, warm: ForkServerProcess, request: TrialRequest, where: Where, id_: int, log: Path) -> None:
         self._warm = warm
         self._request = request
         self._where = where
@@ -104,8 +104,8 @@ class RunningTrial:
         self._kills = oom_kills()
         self._spent_s = 0.0
         self._started_at = time.time()
-        self._meter = Meter()
-        self._timing: Meter | None = None
+        self._meter = LoadMeter()
+        self._timing: LoadMeter | None = None
 
     def start(self, *, inspect: bool = False, began: float | None = None) -> None:
         """Ask for the trial's processes; its time counts from `began`, when a fork server may have been started."""
@@ -198,7 +198,7 @@ class RunningTrial:
                 seen.stage, seen.batch = stage, batch or seen.batch
                 if stage in _TIMED_STAGES and self._timing is None:
                     # what others did while it was built says nothing of its steps
-                    self._timing = Meter()
+                    self._timing = LoadMeter()
             case BatchMeasured(point=point, legs=legs):
                 self._take_point(point)
                 seen.legs = legs or seen.legs
@@ -322,7 +322,7 @@ class Launcher:
         self._has_begun = True
         return self._warm[variant.environment]
 
-    def start(self, request: Request, where: Where, *, inspect: bool = False) -> RunningTrial:
+    def start(self, request: TrialRequest, where: Where, *, inspect: bool = False) -> RunningTrial:
         """A trial under way; a fork server that died is replaced once."""
         id_ = next(self._ids)
         log = self._folder / f"trial-{id_}.log"
@@ -341,7 +341,7 @@ class Launcher:
                     raise GpudocError(f"the trials cannot be started: {problem}", exit_code=ExitCode.FAULT) from None
         raise AssertionError("unreachable")
 
-    def run(self, request: Request, where: Where) -> Trial:
+    def run(self, request: TrialRequest, where: Where) -> Trial:
         """A trial from start to end, which is that of the budget at the latest."""
         began = time.monotonic()
         try:
@@ -359,7 +359,7 @@ class Launcher:
 
     def inspect(self, where: Where, ranks: int = 1) -> Inspection:
         """What the workload and the device (or the fullest of several) are; GpudocError with the user's own error."""
-        request = Request(kind="calibrate", batches=(1,), variant=self._first, ranks=ranks)
+        request = TrialRequest(kind="calibrate", batches=(1,), variant=self._first, ranks=ranks)
         running = self.start(request, where, inspect=True)
         trial = running.collect()
         assert trial is not None

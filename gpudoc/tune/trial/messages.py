@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import ConfigDict, Field
 
-from gpudoc.profile.model import Allocator, Levers, Loader, LoaderTrial, Part, WaitPolicy
+from gpudoc.profile.model import Allocator, Levers, Loader, LoaderTrial, ProfilePart, WaitPolicy
 
 if TYPE_CHECKING:
     from gpudoc.process.beside import Beside
@@ -76,7 +76,7 @@ _MEMORY_ENDS = frozenset(
 )
 
 
-class TrialPart(Part):
+class TrialPart(ProfilePart):
     """A frozen record of a trial; unknown keys are mistakes, and a number may be infinite."""
 
     model_config = ConfigDict(ser_json_inf_nan="constants")
@@ -114,7 +114,7 @@ class PlanQuestion(TrialPart):
     seen: tuple[int, int] | None = None
 
 
-class Request(TrialPart):
+class TrialRequest(TrialPart):
     """One trial to run in fresh processes: which batches, with what, for how long. Equal requests are one trial.
 
     Batches (over all ranks) below `accumulate_below` are stepped in several micro batches, as training will. `enough`
@@ -194,7 +194,7 @@ class Trial(TrialPart):
     in `chosen`, and each setting in `loaders`.
     """
 
-    request: Request
+    request: TrialRequest
     end: End
     detail: str = ""
     stage: str = ""

@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.process.arguments import own_python
 from gpudoc.profile.model import Hardware, WorkloadKey
-from gpudoc.tune.trial.messages import End, How, Point, Request, TrialPart
+from gpudoc.tune.trial.messages import End, How, Point, TrialPart, TrialRequest
 
 # of one message; a packet of the socket holds twice as much
 _MAX_BYTES = 1 << 16
@@ -54,7 +54,7 @@ class TrialStart(Message):
     """Start the processes of one trial, or (`inspect`) of an inspection, writing to the file `log`."""
 
     trial: int
-    request: Request
+    request: TrialRequest
     place: RankPlace
     log: str
     inspect: bool = False

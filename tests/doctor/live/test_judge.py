@@ -1,5 +1,5 @@
 from gpudoc.doctor.live.judge import clear_cause, is_empty, judge, judge_end
-from gpudoc.facts.live.job import Outcome
+from gpudoc.facts.live.job import CommandOutcome
 from gpudoc.facts.process import Limits
 from tests.facts.live.made import track, watch, worker
 
@@ -13,7 +13,7 @@ FAILED = (
 
 
 def end(code=0, number=None, log="", interrupted=False):
-    return Outcome(exit_code=code, signal=number, log=log, watch=None, seconds=3.0, interrupted=interrupted)
+    return CommandOutcome(exit_code=code, signal=number, log=log, watch=None, seconds=3.0, interrupted=interrupted)
 
 
 def test_the_report_of_a_watch_comes_from_the_process():

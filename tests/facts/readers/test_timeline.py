@@ -6,17 +6,17 @@ from gpudoc.doctor.causes.traced import FINDERS
 from gpudoc.doctor.diagnose import diagnose
 from gpudoc.doctor.model import Evidence
 from gpudoc.facts.readers.kineto import read_trace
-from gpudoc.facts.readers.timeline import Part, summarise
+from gpudoc.facts.readers.timeline import StepPart, summarise
 from tests.fakes.traces import IN_MAIN, Step, planted, write_nsys
 
 # what is planted, the cause, the part of a step and its milliseconds
 PLANTED = {
-    "waits for its data": (Step(data=20_000), "dataloader_bottleneck", Part.DATA, 10.0),
-    "loads in the main process": (Step(data=20_000, loader=IN_MAIN), "too_few_workers", Part.DATA, 10.0),
-    "small kernels": (Step(kernels=200, kernel=5, launch=50), "launch_bound", Part.LAUNCH, 9.0),
-    "Python in the loop": (Step(python=15_000, reads=True), "python_bound", Part.PYTHON, 15.0),
-    "communication": (Step(talk=4_000), "communication_bound", Part.COMMUNICATION, 4.0),
-    "pageable copies": (Step(copy=3_000), "pageable_copies", Part.COPY, 3.0),
+    "waits for its data": (Step(data=20_000), "dataloader_bottleneck", StepPart.DATA, 10.0),
+    "loads in the main process": (Step(data=20_000, loader=IN_MAIN), "too_few_workers", StepPart.DATA, 10.0),
+    "small kernels": (Step(kernels=200, kernel=5, launch=50), "launch_bound", StepPart.LAUNCH, 9.0),
+    "Python in the loop": (Step(python=15_000, reads=True), "python_bound", StepPart.PYTHON, 15.0),
+    "communication": (Step(talk=4_000), "communication_bound", StepPart.COMMUNICATION, 4.0),
+    "pageable copies": (Step(copy=3_000), "pageable_copies", StepPart.COPY, 3.0),
 }
 
 
@@ -45,7 +45,7 @@ def test_a_step_that_computes_is_healthy_and_hidden_communication_costs_nothing(
     assert report.verdict == "healthy"
     assert [one.id for one in report.findings] == ["compute_bound"]
     assert timeline.hidden_ms == pytest.approx(2.0, rel=0.1)
-    assert timeline.share(Part.COMMUNICATION) < 0.01
+    assert timeline.share(StepPart.COMMUNICATION) < 0.01
 
 
 def test_a_read_of_a_value_is_blamed_on_its_line(tmp_path):
@@ -53,7 +53,7 @@ def test_a_read_of_a_value_is_blamed_on_its_line(tmp_path):
     timeline, report = judged(tmp_path, planted(slow, steps=20))
     (found,) = [one for one in report.findings if one.id == "gpu_sync_each_step"]
     assert "train.py:41 in train_one_epoch" in found.fix[0].say
-    assert timeline.places[Part.SYNC][0][0] == "train.py:41 in train_one_epoch"
+    assert timeline.places[StepPart.SYNC][0][0] == "train.py:41 in train_one_epoch"
 
 
 def test_one_step_is_too_few_to_blame_anything(tmp_path):
@@ -68,5 +68,5 @@ def test_the_same_steps_from_nsight_systems_give_the_same_parts(tmp_path):
     mine = summarise(read_trace(trace.write(tmp_path / "trace.json")))
     theirs = summarise(read_trace(write_nsys(tmp_path / "trace.sqlite", trace)))
     assert (theirs.trace.tool, theirs.num_steps) == ("Nsight Systems", 20)
-    for part in (Part.COMPUTE, Part.COMMUNICATION):
+    for part in (StepPart.COMPUTE, StepPart.COMMUNICATION):
         assert theirs.parts[part] == pytest.approx(mine.parts[part], rel=0.02)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.autograd.graph import get_gradient_edge
 
-from gpudoc.train.loop.census import Census, Composition, owned
+from gpudoc.train.loop.census import Census, PeakComposition, owned
 from gpudoc.train.step.step import Micro
 from tests.train.step.test_step import batch, stepper
 from tests.train.support import summary, train_here, write_workload
@@ -144,7 +144,7 @@ def test_tied_weights_count_once():
 
 
 def test_what_is_reserved_beyond_the_peak_is_fragmentation():
-    found = Composition(
+    found = PeakComposition(
         step=3, peak_bytes=100, weights=10, gradients=10, optimizer=20, activations={"a": 30}, reserved_bytes=130
     )
     told = found.document()

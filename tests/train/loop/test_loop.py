@@ -12,7 +12,7 @@ import pytest
 import gpudoc
 from gpudoc.train.events import Progressed
 from gpudoc.train.loop.loop import Loop
-from gpudoc.train.request import Request
+from gpudoc.train.request import TrainRequest
 from gpudoc.train.run import run
 from gpudoc.train.step import schedule
 from gpudoc.workload.config import Schedule
@@ -70,7 +70,9 @@ def calls_a_step(config, first, last):
         elif event == "c_call" and frame.f_code.co_filename.startswith(own):
             builtin[argument.__name__] += 1
 
-    request = Request(model=str(config), profile="off", device="cpu", preflight=False, run_dir=config.parent / "run")
+    request = TrainRequest(
+        model=str(config), profile="off", device="cpu", preflight=False, run_dir=config.parent / "run"
+    )
     try:
         for event in run(request):
             if isinstance(event, Progressed) and event.step in (first, last):

@@ -16,7 +16,7 @@ from gpudoc.errors import GpudocError
 from gpudoc.train.loop.course import Rescues
 from gpudoc.train.loop.rescue import Rescuer, RescueRules
 from gpudoc.train.ranks.protocol import Alone
-from gpudoc.train.state.capture import Progress
+from gpudoc.train.state.capture import RunProgress
 from gpudoc.workload import recompute
 from gpudoc.workload.flops import Counter
 from tests.train.support import ROOT, as_in_a_process, environment, metrics, summary, train, train_here
@@ -184,7 +184,7 @@ def test_one_sample_that_does_not_fit_turns_on_activation_checkpointing_then_giv
 def test_where_a_part_was_recomputed_every_block_is_before_it_gives_up():
     blocks = nn.Sequential(*(nn.Sequential(nn.Linear(2, 2), nn.Tanh()) for _ in range(2)))
     recompute.apply(blocks, "blocks:1")
-    progress = Progress(activation_checkpointing="blocks:1")
+    progress = RunProgress(activation_checkpointing="blocks:1")
     rescues = Rescues(course=SimpleNamespace(progress=progress), metrics=[])
     rescuer = Rescuer(SimpleNamespace(model=blocks, device=torch.device("cpu")), rescues, RescueRules())
     assert rescuer._start_recomputing()

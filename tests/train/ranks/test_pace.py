@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpudoc.train.ranks.pace import Own, Pace
+from gpudoc.train.ranks.pace import Own, RankPace
 
 
 def pace(world=4, facts=None):
@@ -14,7 +14,7 @@ def pace(world=4, facts=None):
         asked.append(rank)
         return facts or {}
 
-    return Pace(world, ask), asked
+    return RankPace(world, ask), asked
 
 
 def row(*seconds, read=None):

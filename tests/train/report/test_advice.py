@@ -10,8 +10,8 @@ from gpudoc.doctor.spinning import Crowd, find_spinning
 from gpudoc.process.openmp import OpenMp
 from gpudoc.train.meter.meters import Split
 from gpudoc.train.ranks.pace import Slow
-from gpudoc.train.report.advice import Situation, about_slow, advise, verdict
-from gpudoc.train.settings import Settings
+from gpudoc.train.report.advice import RunSituation, about_slow, advise, verdict
+from gpudoc.train.settings import TrainSettings
 
 
 def split(**seconds):
@@ -19,8 +19,8 @@ def split(**seconds):
 
 
 def situation(num_cpus=8, profile_kind="tuned", most_workers=None, **settings):
-    return Situation(
-        settings=Settings(**settings),
+    return RunSituation(
+        settings=TrainSettings(**settings),
         model="cfg.yaml",
         device_type="cuda",
         num_cpus=num_cpus,

@@ -14,8 +14,8 @@ from gpudoc.process import openmp
 from gpudoc.process.openmp import WAITING, OpenMp
 from gpudoc.train.loop.trace import Tracer
 from gpudoc.train.ranks.protocol import Alone
-from gpudoc.train.request import Request
-from gpudoc.train.settings import Settings
+from gpudoc.train.request import TrainRequest
+from gpudoc.train.settings import TrainSettings
 from gpudoc.train.start import assemble, build
 from gpudoc.train.state.loaded import load
 from gpudoc.train.stop import Stop
@@ -83,8 +83,10 @@ def test_threads_that_are_to_sleep_begin_the_process_anew_once(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
     def start(device="cpu", may_restart=True, **changes):
-        request = Request(model="cfg.yaml", may_restart=may_restart)
-        return [said.text for said in build._start_again(request, Settings(**changes), torch.device(device), Alone())]
+        request = TrainRequest(model="cfg.yaml", may_restart=may_restart)
+        return [
+            said.text for said in build._start_again(request, TrainSettings(**changes), torch.device(device), Alone())
+        ]
 
     assert start() == start("cuda", wait_policy="passive") == start(may_restart=False, wait_policy="passive") == []
     (said,) = start(wait_policy="passive")
@@ -131,7 +133,7 @@ def test_one_rank_writes_the_trace(tmp_path, monkeypatch, rank, steps):
 
     One.rank = rank
     config = write_workload(tmp_path)
-    request = Request(model=str(config), profile="off", device="cpu", run_dir=tmp_path / "run", trace_steps=3)
+    request = TrainRequest(model=str(config), profile="off", device="cpu", run_dir=tmp_path / "run", trace_steps=3)
     built, asked = [], []
     monkeypatch.setattr(
         assemble, "Tracer", lambda folder, steps, watch: asked.append(steps) or Tracer(folder, steps, watch)

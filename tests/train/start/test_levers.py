@@ -11,7 +11,7 @@ from torch import nn
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.profile.model import Levers
 from gpudoc.train.ranks.protocol import Alone
-from gpudoc.train.settings import Settings
+from gpudoc.train.settings import TrainSettings
 from gpudoc.train.start import levers
 from gpudoc.train.start.parts import build_parts, form_of
 from gpudoc.train.step.precision import Precision
@@ -46,7 +46,7 @@ def test_a_form_has_every_lever_of_its_source():
     # those of the environment are set before a process begins
     named = {name for name in Levers.model_fields if name not in ("precision", "allocator", "wait_policy")}
     assert named <= set(type(form_of(Variant(), Precision("fp32", ""))).__dataclass_fields__)
-    settings = Settings(compile=True, compile_mode="dynamic", foreach=True, matmul_precision="high")
+    settings = TrainSettings(compile=True, compile_mode="dynamic", foreach=True, matmul_precision="high")
     found = form_of(settings, Precision("fp32", ""))
     assert (found.compile_mode, found.foreach, found.matmul_precision, found.fused) == ("dynamic", True, "high", True)
 

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.train.blame import KernelError
 from gpudoc.train.ranks.distributed import PeerLostError, abandoned
-from gpudoc.train.request import Request
+from gpudoc.train.request import TrainRequest
 from gpudoc.train.start import launch
 from gpudoc.train.start.place import as_rank, elsewhere, is_follower
 from tests.train.support import ROOT, train_here
@@ -224,13 +224,13 @@ def test_the_sbatch_file_holds_the_command(place, monkeypatch, capfd):
 
 def test_a_rank_trains_itself_whatever_gpus_says(monkeypatch):
     monkeypatch.setenv("RANK", "1")
-    assert elsewhere(Request(device="cpu"), gpus="2", slurm=None) is None
+    assert elsewhere(TrainRequest(device="cpu"), gpus="2", slurm=None) is None
     assert is_follower()
 
 
 def test_one_process_on_a_cpu_needs_no_launcher(monkeypatch):
     monkeypatch.delenv("RANK", raising=False)
-    assert elsewhere(Request(device="cpu"), gpus=None, slurm=None) is None
+    assert elsewhere(TrainRequest(device="cpu"), gpus=None, slurm=None) is None
     assert not is_follower()
 
 

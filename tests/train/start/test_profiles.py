@@ -4,8 +4,8 @@ import pytest
 
 from gpudoc.errors import GpudocError
 from gpudoc.profile import store
-from gpudoc.profile.model import Evidence, Hardware, Loader, Made, Profile, Settings, Trial, WorkloadKey
-from gpudoc.train.settings import Settings as RunSettings
+from gpudoc.profile.model import Hardware, Loader, Made, Profile, ProfileEvidence, ProfileTrial, Settings, WorkloadKey
+from gpudoc.train.settings import TrainSettings as RunSettings
 from gpudoc.train.start.profiles import choose, lasting
 from tests.train.support import summary, train_here, write_workload
 
@@ -31,9 +31,9 @@ def own_folder(tmp_path, monkeypatch):
 def test_how_long_a_run_takes_is_said_at_the_pace_that_was_measured():
     settings = RunSettings(micro_batch=24, global_batch=48, steps=1000, num_workers=2)
     # a lever that was tried and not kept was faster with data that was ready
-    trials = (Trial(kind="variant", batch=24, fits=True, samples_per_s=1000.0),)
+    trials = (ProfileTrial(kind="variant", batch=24, fits=True, samples_per_s=1000.0),)
     fed = tuned().settings.model_copy(update={"loader": Loader(num_workers=2)})
-    evidence = Evidence(trials=trials, samples_per_s=80.0)
+    evidence = ProfileEvidence(trials=trials, samples_per_s=80.0)
     known = tuned().model_copy(update={"evidence": evidence, "settings": fed})
     assert lasting(known, settings, 1, on_gpu=False).startswith("all its steps take about 10 min 00 s, at")
     assert "5 min 00 s, 0.17 GPU-hours" in lasting(known, settings, 2, on_gpu=True)

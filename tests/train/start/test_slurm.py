@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from gpudoc.process.arguments import AS_MODULE
-from gpudoc.train.start.slurm import Job, sbatch_text
+from gpudoc.train.start.slurm import SlurmJob, sbatch_text
 
 
-def job(tmp_path: Path, **changes) -> Job:
+def job(tmp_path: Path, **changes) -> SlurmJob:
     plain = {
         "name": "quickstart",
         "arguments": ["--model", "my cfg.yaml"],
@@ -26,7 +26,7 @@ def job(tmp_path: Path, **changes) -> Job:
         "ranks": 2,
         "on_gpu": True,
     }
-    return Job(**{**plain, **changes})
+    return SlurmJob(**{**plain, **changes})
 
 
 def test_the_file_asks_for_what_the_run_needs(tmp_path):

@@ -14,7 +14,7 @@ from gpudoc.train.data.draws import Generators
 from gpudoc.train.data.feed import DirectFeed
 from gpudoc.train.data.order import Order
 from gpudoc.train.events import Progressed
-from gpudoc.train.request import Request
+from gpudoc.train.request import TrainRequest
 from gpudoc.train.start import assemble
 from gpudoc.train.start.build import build
 from gpudoc.train.step.step import Stepper
@@ -60,7 +60,7 @@ def _inside(label: str, real: Callable[..., object]) -> Callable[..., object]:
 def of_training(config, flags, monkeypatch) -> list[int]:
     """What `gpudoc train` allocates (positive) and frees (negative), in bytes, in its first steps."""
     stop = Stop()
-    request = Request(
+    request = TrainRequest(
         model=str(config),
         profile="off",
         device="cpu",

@@ -10,7 +10,7 @@ from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.facts.process import Frame
 from gpudoc.train.ranks.pulse import BUILDING, COMPUTING, ENDED, EVALUATING, READING, SAVING, Beat
 from gpudoc.train.watch.hang import Stand
-from gpudoc.train.watch.watch import END_TIMES, FIRST_S, FLOOR_S, Watch, check
+from gpudoc.train.watch.watch import END_TIMES, FIRST_S, FLOOR_S, RankWatch, check
 
 
 class Run:
@@ -20,7 +20,7 @@ class Run:
         self.now = 0.0
         self.beat = Beat(rank=0, world=1, pid=7, step=0, doing=READING, beats=0, calls=0, call="")
         self.said, self.recorded = [], []
-        self.watch = Watch(
+        self.watch = RankWatch(
             beats=lambda: [self.beat],
             stands=lambda beats: [Stand(beat=beat, frames=frames) for beat in beats],
             say=self.said.append,

@@ -11,7 +11,7 @@ from gpudoc.tune.child.first_steps import FirstSteps
 from gpudoc.tune.child.samples import collect_samples
 from gpudoc.tune.child.training import Trainee
 from gpudoc.tune.model.losses import BOUNDS, LEAST_STEPS, MOST_STEPS, Reference, agree, explain_losses
-from gpudoc.tune.trial.messages import Request, Variant
+from gpudoc.tune.trial.messages import TrialRequest, Variant
 from gpudoc.tune.trial.wire import Fact, FirstLosses
 from gpudoc.workload.build import load_workload
 from tests.tune.planted import write_workload
@@ -28,7 +28,7 @@ def first(tmp_path, monkeypatch):
         trainee = Trainee(workload, variant, torch.device("cpu"))
         change(trainee)
         batch = collect_samples(workload).typical(8)
-        request = Request(kind="variant", batches=(8,), seconds_per_batch=seconds, seed=seed)
+        request = TrialRequest(kind="variant", batches=(8,), seconds_per_batch=seconds, seed=seed)
         return FirstSteps(trainee, told.append, bool).run(batch, request, workload), told
 
     return run

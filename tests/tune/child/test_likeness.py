@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from gpudoc.tune.child.likeness import are_alike, tell_alike
-from gpudoc.tune.trial.messages import Request
+from gpudoc.tune.trial.messages import TrialRequest
 from gpudoc.tune.trial.wire import LifeSign
 
 COUNT = 25
@@ -90,7 +90,7 @@ class Samples:
 @pytest.mark.parametrize(("fault", "alike"), [(None, 1.0), ("grows", 0.0), ("fails", 0.0)])
 def test_what_is_found_is_told_and_what_fails_is_nobodys_fault(fault, alike):
     told = []
-    request = Request(kind="alike", batches=(2,), steps=COUNT)
+    request = TrialRequest(kind="alike", batches=(2,), steps=COUNT)
     tell_alike(Trainee(stepping(fault)), Samples(), request, told.append, lambda: False)
     assert (told[-1].name, told[-1].value) == ("alike", alike)
     assert sum(isinstance(event, LifeSign) for event in told) >= 11

@@ -6,7 +6,7 @@ from gpudoc.process.memory import read_process_memory
 from gpudoc.tune.child.plan import run_plan
 from gpudoc.tune.child.probe import Prepared
 from gpudoc.tune.child.samples import collect_samples
-from gpudoc.tune.trial.messages import PlanQuestion, Request
+from gpudoc.tune.trial.messages import PlanQuestion, TrialRequest
 from gpudoc.tune.trial.wire import Fact, RankEnd, RankPlace, TrialStage
 from gpudoc.units import GIB, MIB
 from gpudoc.workload.build import load_workload
@@ -21,7 +21,7 @@ def planned(tmp_path, monkeypatch):
         workload = load_workload(str(write_workload(tmp_path, **changes)))
         prepared = Prepared(workload=workload, samples=collect_samples(workload), eval_samples=None, num_threads=1)
         question = PlanQuestion(limit_bytes=limit_bytes, **(asked or {}))
-        request = Request(kind="plan", batches=(batch,), question=question)
+        request = TrialRequest(kind="plan", batches=(batch,), question=question)
         told = []
         run_plan(prepared, request, RankPlace(device="cpu", limit_bytes=None), told.append)
         return told

@@ -11,7 +11,7 @@ from gpudoc.tune.child.probe import Prepared, Probe
 from gpudoc.tune.child.samples import collect_samples, endless
 from gpudoc.tune.child.training import Trainee
 from gpudoc.tune.model.losses import LEAST_STEPS
-from gpudoc.tune.trial.messages import Request
+from gpudoc.tune.trial.messages import TrialRequest
 from gpudoc.tune.trial.wire import BatchMeasured, Fact, FirstLosses, RankPlace, TrialStage
 from gpudoc.units import GIB, MIB
 from gpudoc.workload.build import load_workload
@@ -46,20 +46,20 @@ def batches(told):
 
 
 def test_calibration_goes_up_to_the_cap_and_tells_each_point(events):
-    assert batches(events(Request(kind="calibrate", batches=(50,)), cap=40))[:3] == [1, 2, 4]
-    assert batches(events(Request(kind="calibrate", batches=(50,)), cap=40))[-1] == 40
+    assert batches(events(TrialRequest(kind="calibrate", batches=(50,)), cap=40))[:3] == [1, 2, 4]
+    assert batches(events(TrialRequest(kind="calibrate", batches=(50,)), cap=40))[-1] == 40
 
 
 def test_calibration_ends_when_its_time_is_over(events):
-    assert batches(events(Request(kind="calibrate", batches=(500,)), cap=500, stop_s=0.0)) == [1]
+    assert batches(events(TrialRequest(kind="calibrate", batches=(500,)), cap=500, stop_s=0.0)) == [1]
 
 
 def test_the_steady_script_in_its_order(events):
-    told = events(Request(kind="steady", batches=(100,), steps=9))
+    told = events(TrialRequest(kind="steady", batches=(100,), steps=9))
     assert stages(told) == ["build", "train", "partial batch", "eval", "train", "checkpoint", "steady"]
     facts = {event.name: event.value for event in told if isinstance(event, Fact)}
     assert facts == {"settled": 1, "steady_steps": 9, "growth_bytes_per_step": 0.0}
-    assert "partial batch" not in stages(events(Request(kind="steady", batches=(128,), steps=1)))
+    assert "partial batch" not in stages(events(TrialRequest(kind="steady", batches=(128,), steps=1)))
 
 
 def facts_of(told):
@@ -71,13 +71,13 @@ def test_small_steps_of_a_workload_are_compared_in_a_trial_of_their_own(tmp_path
     monkeypatch.syspath_prepend(str(tmp_path))
     workload, told = load_workload(str(write_workload(tmp_path, fault=fault))), []
     prepared = Prepared(workload=workload, samples=collect_samples(workload), eval_samples=None, num_threads=1)
-    request = Request(kind="alike", batches=(2,), steps=25)
+    request = TrialRequest(kind="alike", batches=(2,), steps=25)
     Probe(prepared, request, RankPlace(device="cpu", limit_bytes=64 * GIB), told.append).run()
     assert (stages(told), facts_of(told)) == (["build", "alike"], {"alike": alike})
 
 
 def test_few_steady_steps_are_enough_while_memory_stays_as_it_is(events, monkeypatch):
-    request = Request(kind="steady", batches=(8,), steps=20, enough=5)
+    request = TrialRequest(kind="steady", batches=(8,), steps=20, enough=5)
     monkeypatch.setattr(Probe, "_resting_bytes", lambda probe: 100 * MIB)
     assert facts_of(events(request))["steady_steps"] == 5
     sizes = iter(range(100, 200))
@@ -94,7 +94,7 @@ def test_a_fit_with_much_room_leaves_the_other_batches_for_when_it_goes_on(event
     orders.write_text("20 5")
     monkeypatch.setattr(Probe, "_wait", lambda probe: None)
     monkeypatch.setattr(Probe, "_resting_bytes", lambda probe: 100 * MIB)
-    request = Request(kind="fit", batches=(100,), steps=3, stay=True)
+    request = TrialRequest(kind="fit", batches=(100,), steps=3, stay=True)
     order = ["build", "train", "train", "partial batch", "eval", "checkpoint", "steady"]
     assert stages(events(request, cap=101, orders=str(orders))) == order
     # at the cap such a batch may be the answer
@@ -114,10 +114,10 @@ def test_a_fit_meets_the_other_batches_between_its_steps_and_all_of_them_beside_
         if isinstance(event, TrialStage):
             held[event.stage] = read_process_memory().data_bytes
 
-    events(Request(kind="steady", batches=(100,), steps=1), seen=seen)
+    events(TrialRequest(kind="steady", batches=(100,), steps=1), seen=seen)
     assert list(held) == ["build", "train", "partial batch", "eval", "checkpoint", "steady"]
     assert min(held.values()) - before > 400 * MIB
-    assert stages(events(Request(kind="fit", batches=(100,), steps=2)))[1:] == [
+    assert stages(events(TrialRequest(kind="fit", batches=(100,), steps=2)))[1:] == [
         "train",
         "partial batch",
         "eval",
@@ -132,7 +132,7 @@ def test_steps_that_read_the_data_set_have_what_the_kept_samples_take_besides(tm
     given = []
     monkeypatch.setattr(probe.limits, "enforce", lambda limit_bytes, device: given.append(limit_bytes - 64 * GIB))
     monkeypatch.setattr(probe.signal, "pthread_sigmask", lambda how, signals: None)
-    for request in (Request(kind="joint", batches=(8,), feed=Loader()), Request(kind="fit", batches=(8,))):
+    for request in (TrialRequest(kind="joint", batches=(8,), feed=Loader()), TrialRequest(kind="fit", batches=(8,))):
         probe.run_probe(prepared, request, RankPlace(device="cpu", limit_bytes=64 * GIB), lambda event: None)
     assert given == [prepared.kept_bytes, 0]
     assert given[0] > 0
@@ -159,21 +159,23 @@ def test_stacks_that_a_fork_left_behind_are_held_since_training_has_them(tmp_pat
             if isinstance(event, TrialStage) and event.stage == "build":
                 held[left] = read_process_memory().data_bytes
 
-        probe.run_probe(prepared, Request(kind="fit", batches=(8,)), RankPlace(device="cpu", limit_bytes=None), seen)
+        probe.run_probe(
+            prepared, TrialRequest(kind="fit", batches=(8,)), RankPlace(device="cpu", limit_bytes=None), seen
+        )
     assert held[40] - held[0] > 30 * stack
 
 
 def test_every_size_is_timed_upward_and_downward(events):
-    told = events(Request(kind="speed", batches=(2, 4), seconds_per_batch=0.01))
+    told = events(TrialRequest(kind="speed", batches=(2, 4), seconds_per_batch=0.01))
     assert batches(told) == [2, 4, 4, 2]
     assert len(told[-1].point.step_s) >= 2
 
 
 def test_a_variant_begins_with_its_first_losses_and_is_then_timed(events):
-    told = events(Request(kind="variant", batches=(4,), seconds_per_batch=0.01))
+    told = events(TrialRequest(kind="variant", batches=(4,), seconds_per_batch=0.01))
     assert stages(told) == ["build", "first steps", "speed", "speed"]
     assert batches(told) == [4, 4]
-    others = events(Request(kind="variant", batches=(4,), seconds_per_batch=0.01, seed=1))
+    others = events(TrialRequest(kind="variant", batches=(4,), seconds_per_batch=0.01, seed=1))
     # slow steps are fewer; nothing in this model draws random numbers
     first, again = ([e.losses[:LEAST_STEPS] for e in each if isinstance(e, FirstLosses)] for each in (told, others))
     assert first == again
@@ -195,10 +197,10 @@ class Probationer(Alone):
 @pytest.mark.parametrize(
     ("request_", "before"),
     [
-        (Request(kind="speed", batches=(4,), seconds_per_batch=0.01), 0),
-        (Request(kind="joint", batches=(4,), feed=Loader(), seconds_per_batch=0.01), 0),
-        (Request(kind="fit", batches=(4,), steps=3), 1),
-        (Request(kind="steady", batches=(4,), steps=1), 1),
+        (TrialRequest(kind="speed", batches=(4,), seconds_per_batch=0.01), 0),
+        (TrialRequest(kind="joint", batches=(4,), feed=Loader(), seconds_per_batch=0.01), 0),
+        (TrialRequest(kind="fit", batches=(4,), steps=3), 1),
+        (TrialRequest(kind="steady", batches=(4,), steps=1), 1),
     ],
 )
 def test_speed_is_that_of_a_run_under_way_and_memory_that_of_its_first_steps_too(events, monkeypatch, request_, before):
@@ -236,14 +238,14 @@ def test_short_steps_on_a_gpu_are_timed_in_blocks_from_pinned_batches(tmp_path, 
     monkeypatch.setattr(pace, "WAKE_S", 0.0)
     # as of steps that are short, however busy this machine is
     monkeypatch.setattr(probe, "steps_per_block", lambda step_s: 20)
-    request = Request(kind="speed", batches=(4,), seconds_per_batch=0.5)
+    request = TrialRequest(kind="speed", batches=(4,), seconds_per_batch=0.5)
     Probe(prepared, request, RankPlace(device="cuda:0", limit_bytes=None), lambda event: None).run()
     assert kinds == {("cpu", True)}
     assert len(steps) > 2 * len(waits)
 
 
 def test_steps_fed_by_a_real_loader(events):
-    told = events(Request(kind="joint", batches=(8,), feed=Loader(), seconds_per_batch=0.05))
+    told = events(TrialRequest(kind="joint", batches=(8,), feed=Loader(), seconds_per_batch=0.05))
     assert batches(told) == [8]
     assert len(told[-1].point.step_s) >= 3
 

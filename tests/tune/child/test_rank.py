@@ -15,7 +15,7 @@ from gpudoc.train.ranks.distributed import AbandonedError, PeerLostError, talkin
 from gpudoc.train.ranks.pulse import VOTE, Pulse
 from gpudoc.tune.child.rank import num_threads, own_failure, place_of
 from gpudoc.tune.trial.launcher import Launcher, Where
-from gpudoc.tune.trial.messages import End, Request
+from gpudoc.tune.trial.messages import End, TrialRequest
 from gpudoc.tune.trial.wire import RankPlace
 from gpudoc.units import GIB, MIB
 from tests.tune.planted import write_workload
@@ -49,9 +49,9 @@ def test_each_rank_has_its_gpu_and_all_share_the_cpu():
 
 
 def test_ranks_share_the_threads_unless_the_request_says_how_many():
-    assert num_threads(Request(kind="fit", batches=(1,), ranks=3), 8) == 2
-    assert num_threads(Request(kind="fit", batches=(1,), ranks=3), 2) == 1
-    assert num_threads(Request(kind="scaling", batches=(1,), threads=4), 8) == 4
+    assert num_threads(TrialRequest(kind="fit", batches=(1,), ranks=3), 8) == 2
+    assert num_threads(TrialRequest(kind="fit", batches=(1,), ranks=3), 2) == 1
+    assert num_threads(TrialRequest(kind="scaling", batches=(1,), threads=4), 8) == 4
 
 
 def test_a_rank_that_only_lost_its_peer_says_nothing_of_the_cause():
@@ -75,20 +75,20 @@ def test_memory_that_runs_out_in_an_exchange_is_what_the_rank_has_to_tell():
 
 
 def test_the_rank_that_failed_names_the_end_and_the_others_are_killed(launcher):
-    out_of_memory = launcher.run(Request(kind="fit", batches=(124,), ranks=2), CPU)
+    out_of_memory = launcher.run(TrialRequest(kind="fit", batches=(124,), ranks=2), CPU)
     assert (out_of_memory.end, out_of_memory.failed_batch) == (End.OOM_HOST, 124), out_of_memory
-    killed = launcher.run(Request(kind="fit", batches=(125,), ranks=2), CPU)
+    killed = launcher.run(TrialRequest(kind="fit", batches=(125,), ranks=2), CPU)
     assert killed.end is End.SIGNAL, killed
-    assert launcher.run(Request(kind="fit", batches=(8,), ranks=2), CPU).fits
+    assert launcher.run(TrialRequest(kind="fit", batches=(8,), ranks=2), CPU).fits
 
 
 @pytest.mark.parametrize(
     "request_",
     [
-        Request(kind="calibrate", batches=(64,), ranks=2),
-        pytest.param(Request(kind="steady", batches=(24,), ranks=2, steps=6), marks=pytest.mark.slow),
-        Request(kind="speed", batches=(4, 8), ranks=2, seconds_per_batch=0.2),
-        Request(kind="joint", batches=(8,), ranks=2, feed=Loader(num_workers=1), seconds_per_batch=0.2),
+        TrialRequest(kind="calibrate", batches=(64,), ranks=2),
+        pytest.param(TrialRequest(kind="steady", batches=(24,), ranks=2, steps=6), marks=pytest.mark.slow),
+        TrialRequest(kind="speed", batches=(4, 8), ranks=2, seconds_per_batch=0.2),
+        TrialRequest(kind="joint", batches=(8,), ranks=2, feed=Loader(num_workers=1), seconds_per_batch=0.2),
     ],
     ids=lambda request: request.kind,
 )
@@ -100,7 +100,7 @@ def test_ranks_run_as_many_steps_as_each_other_whatever_their_clocks_say(launche
 
 @pytest.mark.slow
 def test_a_resting_trial_of_two_ranks_goes_on_together(launcher):
-    running = launcher.start(Request(kind="fit", batches=(8,), ranks=2, stay=True), CPU)
+    running = launcher.start(TrialRequest(kind="fit", batches=(8,), ranks=2, stay=True), CPU)
     assert running.collect(until_waiting=True) is None
     running.go_on(3)
     ended = running.collect()

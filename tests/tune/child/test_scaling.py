@@ -7,7 +7,7 @@ from gpudoc.tune.child.samples import collect_samples
 from gpudoc.tune.child.scaling import RankStand, measure_legs
 from gpudoc.tune.child.training import Trainee
 from gpudoc.tune.trial.launcher import Launcher, Where
-from gpudoc.tune.trial.messages import Request, Variant
+from gpudoc.tune.trial.messages import TrialRequest, Variant
 from gpudoc.units import GIB
 from gpudoc.workload.build import load_workload
 from tests.tune.planted import write_workload
@@ -19,7 +19,7 @@ def legs(tmp_path, monkeypatch):
 
     def measure(is_over=lambda: False, **changes):
         workload = load_workload(str(write_workload(tmp_path, **changes.pop("plant", {}))))
-        request = Request(kind="scaling", batches=(8,), seconds_per_batch=0.2, **changes)
+        request = TrialRequest(kind="scaling", batches=(8,), seconds_per_batch=0.2, **changes)
         stand = RankStand(
             workload=workload,
             samples=collect_samples(workload),
@@ -60,7 +60,7 @@ def test_when_time_is_over_it_ends_with_what_it_has(legs):
 
 def test_two_ranks_tell_one_set_of_legs_with_the_exchange_in_it(tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    request = Request(kind="scaling", batches=(8,), ranks=2, seconds_per_batch=0.3)
+    request = TrialRequest(kind="scaling", batches=(8,), ranks=2, seconds_per_batch=0.3)
     with Launcher(str(write_workload(tmp_path, net={"hidden": 2048, "width": 512}))) as launcher:
         trial = launcher.run(request, Where(device="cpu", limit_bytes=GIB, silence_s=60.0))
     assert trial.fits, trial

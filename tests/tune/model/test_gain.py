@@ -1,11 +1,11 @@
 import pytest
 
 from gpudoc.tune.model.gain import gain_of, speed_with_data
-from gpudoc.tune.trial.messages import End, Point, Request, Trial
+from gpudoc.tune.trial.messages import End, Point, Trial, TrialRequest
 
 
 def fed(batch, *step_s, end=End.FITS, ranks=1):
-    request = Request(kind="default", batches=(batch,), ranks=ranks)
+    request = TrialRequest(kind="default", batches=(batch,), ranks=ranks)
     return Trial(request=request, end=end, points=(Point(batch=batch, step_s=step_s),))
 
 

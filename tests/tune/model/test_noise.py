@@ -1,9 +1,9 @@
 from gpudoc.tune.model.noise import noise_of
-from gpudoc.tune.trial.messages import End, Request, Trial
+from gpudoc.tune.trial.messages import End, Trial, TrialRequest
 
 
 def trial(kind="speed", others=0.0, share=1.0, end=End.FITS, **measured):
-    request = Request(kind=kind, batches=(8,))
+    request = TrialRequest(kind=kind, batches=(8,))
     return Trial(request=request, end=end, measured={"other_cpus": others, "busy_share": share, **measured})
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from gpudoc.tune.model.scaling import Setup, assess_point, conclude, counted, fastest, useful_accumulation
-from gpudoc.tune.trial.messages import End, Request, Trial
+from gpudoc.tune.trial.messages import End, Trial, TrialRequest
 
 SETUP = Setup(model="cfg.yaml", on_gpu=True, batch=32, num_samples=100_000, tuned=True, pins=True)
 
@@ -21,7 +21,7 @@ def trial(ranks, *, resident, copy=0.0, exchange=0.0, wait=0.0, fixed=0.0, sprea
     else:
         legs["small"] = blocks(fixed + (resident + copy - fixed) / 4, spread)
     legs["loaded"] = blocks(resident + copy + exchange + wait, spread)
-    return Trial(request=Request(kind="scaling", batches=(32,), ranks=ranks), end=end, legs=legs)
+    return Trial(request=TrialRequest(kind="scaling", batches=(32,), ranks=ranks), end=end, legs=legs)
 
 
 def points(alone, *others):
@@ -73,7 +73,7 @@ def test_a_cpu_copies_nothing_and_says_nothing_of_transfer():
 
 
 def test_ranks_that_failed_are_a_point_without_figures():
-    failed = Trial(request=Request(kind="scaling", batches=(32,), ranks=2), end=End.OOM_HOST, detail="no memory")
+    failed = Trial(request=TrialRequest(kind="scaling", batches=(32,), ranks=2), end=End.OOM_HOST, detail="no memory")
     first, point = points(ALONE, failed)
     assert (point.end, point.samples_per_s, point.detail) == (End.OOM_HOST, None, "no memory")
     assert conclude([first, point], SETUP)[0].startswith("nothing to compare")

@@ -10,7 +10,7 @@ from gpudoc.tune.search.choose import (
     speedup,
 )
 from gpudoc.tune.search.largest import Largest
-from gpudoc.tune.trial.messages import End, Point, Request, Trial, Variant
+from gpudoc.tune.trial.messages import End, Point, Trial, TrialRequest, Variant
 
 PLAIN = Variant()
 
@@ -27,7 +27,7 @@ def largest(batch=100, cap=10**6, **changes):
 
 def timed(speed, variant=PLAIN, end=End.FITS):
     points = (Point(batch=8, step_s=(8 / speed,)),) if end is End.FITS else ()
-    return Trial(request=Request(kind="variant", batches=(8,), variant=variant), end=end, points=points)
+    return Trial(request=TrialRequest(kind="variant", batches=(8,), variant=variant), end=end, points=points)
 
 
 def test_throughput_takes_the_smallest_as_fast_that_leaves_memory():
@@ -89,7 +89,9 @@ def test_each_lever_that_was_tried_and_each_reason_is_one_sentence():
 
 
 def test_speedup_is_of_medians_and_absent_without_both():
-    chosen = Trial(request=Request(kind="joint", batches=(8,), feed=Loader()), end=End.FITS, points=tuple(at((8, 300))))
+    chosen = Trial(
+        request=TrialRequest(kind="joint", batches=(8,), feed=Loader()), end=End.FITS, points=tuple(at((8, 300)))
+    )
     assert round(speedup([timed(100), timed(200)], [chosen]), 3) == 2.0
     assert speedup([timed(1, end=End.OOM_HOST)], [chosen]) is None
 

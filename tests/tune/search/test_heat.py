@@ -13,11 +13,14 @@ from gpudoc.tune.model.noise import noise_of
 from gpudoc.tune.search import heat
 from gpudoc.tune.search.heat import readers_of, watched
 from gpudoc.tune.search.repetition import Repetition
-from gpudoc.tune.trial.messages import End, Point, Request, Trial
+from gpudoc.tune.trial.messages import End, Point, Trial, TrialRequest
 from tests.machines.built import gpu, machine
 
 TRIAL = Trial(
-    request=Request(kind="speed", batches=(8,)), end=End.FITS, points=(Point(batch=8, step_s=(0.1,) * 8),), seconds=1.0
+    request=TrialRequest(kind="speed", batches=(8,)),
+    end=End.FITS,
+    points=(Point(batch=8, step_s=(0.1,) * 8),),
+    seconds=1.0,
 )
 
 

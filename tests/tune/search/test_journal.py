@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpudoc.tune.search.journal import Header, open_journal, recorded_limit
-from gpudoc.tune.trial.messages import End, Point, Request, Trial
+from gpudoc.tune.trial.messages import End, Point, Trial, TrialRequest
 from tests.full_disk import full_at
 
 HEADER = Header(key={"model": "abc"}, limit_bytes=1 << 30, start_s=2.5)
@@ -15,7 +15,9 @@ RELEASED = Path(__file__).parents[2] / "journals"
 
 def trial(batch):
     return Trial(
-        request=Request(kind="fit", batches=(batch,)), end=End.FITS, points=(Point(batch=batch, peak_bytes=batch * 10),)
+        request=TrialRequest(kind="fit", batches=(batch,)),
+        end=End.FITS,
+        points=(Point(batch=batch, peak_bytes=batch * 10),),
     )
 
 
@@ -26,8 +28,8 @@ def test_what_was_added_is_found_by_the_next_run(tmp_path):
     again = open_journal(path, HEADER)
     assert again.num_replayed == 1
     assert open_journal(path, HEADER.model_copy(update={"start_s": 9.0})).start_s == 2.5
-    assert again.find(Request(kind="fit", batches=(4,))) == trial(4)
-    assert again.find(Request(kind="fit", batches=(5,))) is None
+    assert again.find(TrialRequest(kind="fit", batches=(4,))) == trial(4)
+    assert again.find(TrialRequest(kind="fit", batches=(5,))) is None
     assert recorded_limit(path, HEADER.key) == 1 << 30
 
 
@@ -35,7 +37,7 @@ def test_a_timing_that_others_disturbed_is_not_taken_over_and_what_fits_is(tmp_p
     path = tmp_path / "journal.jsonl"
     journal = open_journal(path, HEADER)
     told = {"other_cpus": 1.0, "busy_share": 1.0}
-    request = Request(kind="speed", batches=(4,))
+    request = TrialRequest(kind="speed", batches=(4,))
     journal.add(Trial(request=request, end=End.FITS, measured=told))
     journal.add(trial(8).model_copy(update={"measured": told}))
     again = open_journal(path, HEADER)
@@ -107,7 +109,7 @@ def test_a_full_disk_is_said_and_the_trials_stay_in_memory(tmp_path):
         journal.add(trial(4))
     assert journal.lost == "File too large"
     journal.add(trial(5))
-    assert journal.find(Request(kind="fit", batches=(5,))) == trial(5)
+    assert journal.find(TrialRequest(kind="fit", batches=(5,))) == trial(5)
     assert len(path.read_bytes()) == len(before) + 10, "nothing follows a torn line"
     assert open_journal(path, HEADER).trials == []
     assert path.read_bytes() == before
@@ -139,7 +141,7 @@ def test_a_second_search_of_the_same_says_so_and_leaves_the_journal_to_the_first
         assert second.lost == "another search with the same settings uses it"
         assert [one.request.batches for one in second.trials] == ([] if fresh else [(4,)])
         second.add(trial(7))
-        assert second.find(Request(kind="fit", batches=(7,))) == trial(7)
+        assert second.find(TrialRequest(kind="fit", batches=(7,))) == trial(7)
         assert path.read_bytes() == before
         first.kill()
     third = open_journal(path, HEADER)
@@ -155,7 +157,7 @@ def test_a_pipe_or_a_device_in_the_place_of_a_journal_is_not_read(tmp_path):
         journal = open_journal(tmp_path / name, HEADER)
         assert journal.lost
         journal.add(trial(4))
-        assert journal.find(Request(kind="fit", batches=(4,))) == trial(4)
+        assert journal.find(TrialRequest(kind="fit", batches=(4,))) == trial(4)
 
 
 def test_the_journal_of_the_first_release_is_still_read():

@@ -5,7 +5,7 @@ import pytest
 from gpudoc.errors import GpudocError
 from gpudoc.tune.model.memory import MemoryLine, next_calibration_batch
 from gpudoc.tune.search.largest import find_largest, settle_largest
-from gpudoc.tune.trial.messages import End, Point, Request, Trial, Variant
+from gpudoc.tune.trial.messages import End, Point, Trial, TrialRequest, Variant
 from gpudoc.units import MIB
 
 EXACT = Variant(allocator="exact")
@@ -24,7 +24,7 @@ class Machine:
         return int(function(batch) + wander)
 
     def trial(self, kind, batch, used, end=End.OOM_HOST, stage="train"):
-        request = Request(kind=kind, batches=(batch,), variant=EXACT)
+        request = TrialRequest(kind=kind, batches=(batch,), variant=EXACT)
         end = self.fails.get(batch, end)
         if used > self.limit or batch in self.fails:
             return Trial(request=request, end=end, failed_batch=batch, stage=stage)
@@ -35,11 +35,11 @@ class Machine:
         while (batch := next_calibration_batch(points, self.limit, cap)) is not None:
             used = self.bytes_at(batch, self.peak)
             if used > self.limit:
-                request = Request(kind="calibrate", batches=(cap,), variant=EXACT)
+                request = TrialRequest(kind="calibrate", batches=(cap,), variant=EXACT)
                 return Trial(request=request, end=End.OOM_HOST, failed_batch=batch, points=tuple(points))
             points.append(Point(batch=batch, peak_bytes=used, rest_bytes=50 * MIB))
         return Trial(
-            request=Request(kind="calibrate", batches=(cap,), variant=EXACT), end=End.FITS, points=tuple(points)
+            request=TrialRequest(kind="calibrate", batches=(cap,), variant=EXACT), end=End.FITS, points=tuple(points)
         )
 
     def fit(self, batch):

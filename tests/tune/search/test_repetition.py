@@ -3,12 +3,12 @@
 import pytest
 
 from gpudoc.tune.search.repetition import RUNS, Repetition, wins
-from gpudoc.tune.trial.messages import End, Point, Request, Trial
+from gpudoc.tune.trial.messages import End, Point, Trial, TrialRequest
 
 
 def trial(others=0.0, *, kind="speed", step_s=0.1, seconds=2.0, end=End.FITS, repeat=0):
     return Trial(
-        request=Request(kind=kind, batches=(8,), repeat=repeat),
+        request=TrialRequest(kind=kind, batches=(8,), repeat=repeat),
         end=end,
         points=(Point(batch=8, step_s=(step_s,) * 8),),
         measured={"other_cpus": others, "busy_share": 1.0},

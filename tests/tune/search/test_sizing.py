@@ -15,7 +15,7 @@ from gpudoc.tune.search.session import Session
 from gpudoc.tune.search.sizing import expected_gain, recompute_for_speed, size_batch
 from gpudoc.tune.search.variants import Abilities
 from gpudoc.tune.trial.launcher import Where
-from gpudoc.tune.trial.messages import RUNG, End, Point, Request, Trial, Variant
+from gpudoc.tune.trial.messages import RUNG, End, Point, Trial, TrialRequest, Variant
 from gpudoc.units import MIB
 from tests.tune.formula import Machine
 
@@ -229,7 +229,7 @@ def test_the_next_way_out_is_tried_when_one_fails(monkeypatch):
 )
 def test_a_batch_that_was_timed_is_not_above_the_largest_when_the_budget_ends_first(monkeypatch, changes, batch):
     session, plan, found = search(Machine(300, per_sample=400))
-    row = Trial(request=Request(kind="default", batches=(32,)), end=End.FITS, points=(Point(batch=32),))
+    row = Trial(request=TrialRequest(kind="default", batches=(32,)), end=End.FITS, points=(Point(batch=32),))
     found.defaults.append(row)
     found.variants.append(row.model_copy(update={"points": (Point(batch=64),), "end": End.HANG}))
     shown = {"batch": 1, "cap": 100, "limit_bytes": 1, "complete": False, **changes}

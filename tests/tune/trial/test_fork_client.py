@@ -8,7 +8,7 @@ from gpudoc.process import openmp
 from gpudoc.process.openmp import OpenMp
 from gpudoc.tune.trial import fork_client
 from gpudoc.tune.trial.fork_client import ForkServerDiedError, ForkServerProcess, trial_error, users_traceback
-from gpudoc.tune.trial.messages import End, Request, Trial, Variant
+from gpudoc.tune.trial.messages import End, Trial, TrialRequest, Variant
 from gpudoc.tune.trial.wire import BrokenMessageError, RankPlace, TrialStart
 from tests.tune.planted import write_workload
 
@@ -41,7 +41,10 @@ def test_a_warm_process_says_what_it_has_read_and_ends_when_closed(tmp_path, mon
     with pytest.raises(psutil.NoSuchProcess):
         process.status()
     order = TrialStart(
-        trial=1, request=Request(kind="fit", batches=(1,)), place=RankPlace(device="cpu", limit_bytes=None), log="log"
+        trial=1,
+        request=TrialRequest(kind="fit", batches=(1,)),
+        place=RankPlace(device="cpu", limit_bytes=None),
+        log="log",
     )
     with pytest.raises(ForkServerDiedError):
         warm.send(order)
@@ -95,7 +98,7 @@ def test_the_users_traceback_is_headed_as_theirs():
     assert users_traceback("Traceback (most recent call last):\n  x\n").startswith(
         "Traceback (most recent call last) of your code:"
     )
-    request = Request(kind="fit", batches=(3,))
+    request = TrialRequest(kind="fit", batches=(3,))
     own = Trial(request=request, end=End.USER_ERROR, detail="no such key", hint="add it", exit_code=2)
     assert (trial_error(own).message, trial_error(own).hint, trial_error(own).exit_code) == ("no such key", "add it", 2)
     theirs = Trial(request=request, end=End.USER_ERROR, detail="E: x", failed_batch=3, stage="train", traceback="T")

@@ -14,7 +14,7 @@ from gpudoc.tune.trial import launcher as launcher_file
 from gpudoc.tune.trial.deadline import Deadline, TimeUpError
 from gpudoc.tune.trial.fork_client import ForkServerDiedError, trial_error
 from gpudoc.tune.trial.launcher import Launcher, RunningTrial, Where
-from gpudoc.tune.trial.messages import End, Request, Variant
+from gpudoc.tune.trial.messages import End, TrialRequest, Variant
 from gpudoc.tune.trial.wire import Envelope, TrialStage
 from gpudoc.units import GIB, MIB
 from tests.tune.planted import write_workload
@@ -76,7 +76,7 @@ def standing(tmp_path_factory):
 
 
 def fit(batch, **changes):
-    return Request(kind="fit", batches=(batch,), **changes)
+    return TrialRequest(kind="fit", batches=(batch,), **changes)
 
 
 ENDS = {
@@ -100,8 +100,8 @@ def test_what_others_did_counts_from_the_first_timed_step(monkeypatch, tmp_path)
         def read(self):
             return Beside(other_cpus=self.others, other_share=0.5, share=1.0, stolen_share=None)
 
-    monkeypatch.setattr(launcher_file, "Meter", Planted)
-    running = RunningTrial(None, Request(kind="variant", batches=(8,)), CPU, 1, tmp_path / "log")
+    monkeypatch.setattr(launcher_file, "LoadMeter", Planted)
+    running = RunningTrial(None, TrialRequest(kind="variant", batches=(8,)), CPU, 1, tmp_path / "log")
     for stage in ("build", "first steps", "speed", "speed"):
         running._take(Envelope(trial=1, rank=0, event=TrialStage(stage=stage)))
     trial = running._finish((End.FITS, ""))
@@ -125,7 +125,7 @@ def test_faults_are_told_apart_and_the_next_trial_still_runs(standing):
 
 def test_the_own_work_of_a_trial_is_not_taken_for_that_of_others(standing):
     # what ends within 50 ms is too short to be counted: these steps take several times as long on any CPU
-    trial = standing.run(Request(kind="steady", batches=(15,), steps=400), CPU)
+    trial = standing.run(TrialRequest(kind="steady", batches=(15,), steps=400), CPU)
     assert trial.end is End.FITS, trial
     assert trial.measured["busy_share"] > 0
     assert trial.measured["other_cpus"] < os.cpu_count()
@@ -176,7 +176,7 @@ def test_the_memory_limit_is_real_and_repeats(launch):
 @pytest.mark.slow
 def test_what_comes_later_is_part_of_the_steady_script(launch):
     launcher = launch(net={"faults": {"24": "eval", "25": "partial later", "26": "leak", str(512 % 25): "partial"}})
-    ends = {batch: launcher.run(Request(kind="steady", batches=(batch,), steps=16), CPU) for batch in (24, 25, 26)}
+    ends = {batch: launcher.run(TrialRequest(kind="steady", batches=(batch,), steps=16), CPU) for batch in (24, 25, 26)}
     assert [(t.end, t.stage) for t in ends.values()] == [
         (End.OOM_HOST, "eval"),
         (End.OOM_HOST, "partial batch"),
@@ -205,7 +205,7 @@ def test_a_resting_trial_goes_on_with_the_script_or_is_killed(standing):
 
 
 def test_a_killed_loader_worker_is_named(standing):
-    request = Request(kind="joint", batches=(8,), feed=Loader(num_workers=1), seconds_per_batch=1.0)
+    request = TrialRequest(kind="joint", batches=(8,), feed=Loader(num_workers=1), seconds_per_batch=1.0)
     assert standing.run(request, CPU).end is End.WORKER_DIED
 
 
@@ -325,6 +325,6 @@ def test_trials_that_cannot_be_forked_import_for_themselves_and_end_as_forked_on
 
 
 def test_several_ranks_run_and_one_failure_ends_all(standing):
-    trial = standing.run(Request(kind="fit", batches=(8,), ranks=2), CPU)
+    trial = standing.run(TrialRequest(kind="fit", batches=(8,), ranks=2), CPU)
     assert trial.fits, trial
-    assert standing.run(Request(kind="fit", batches=(17,), ranks=2), CPU).end is End.SIGNAL
+    assert standing.run(TrialRequest(kind="fit", batches=(17,), ranks=2), CPU).end is End.SIGNAL

@@ -1,24 +1,24 @@
 from gpudoc.process.beside import Beside
 from gpudoc.profile.model import Loader
-from gpudoc.tune.trial.messages import End, Point, Request, Trial, Variant
+from gpudoc.tune.trial.messages import End, Point, Trial, TrialRequest, Variant
 
 
 def test_equal_requests_have_one_key_and_others_do_not():
-    one = Request(kind="fit", batches=(8,), variant=Variant(precision="bf16"))
-    assert one.key() == Request(kind="fit", batches=(8,), variant=Variant(precision="bf16")).key()
+    one = TrialRequest(kind="fit", batches=(8,), variant=Variant(precision="bf16"))
+    assert one.key() == TrialRequest(kind="fit", batches=(8,), variant=Variant(precision="bf16")).key()
     others = [
-        Request(kind="steady", batches=(8,), variant=one.variant),
-        Request(kind="fit", batches=(9,), variant=one.variant),
-        Request(kind="fit", batches=(8,)),
-        Request(kind="fit", batches=(8,), variant=one.variant, feed=Loader(num_workers=1)),
-        Request(kind="fit", batches=(8,), variant=one.variant, repeat=1),
+        TrialRequest(kind="steady", batches=(8,), variant=one.variant),
+        TrialRequest(kind="fit", batches=(9,), variant=one.variant),
+        TrialRequest(kind="fit", batches=(8,)),
+        TrialRequest(kind="fit", batches=(8,), variant=one.variant, feed=Loader(num_workers=1)),
+        TrialRequest(kind="fit", batches=(8,), variant=one.variant, repeat=1),
     ]
     assert len({one.key(), *(other.key() for other in others)}) == 6
 
 
 def test_a_trial_survives_the_journal_unchanged():
     trial = Trial(
-        request=Request(kind="speed", batches=(2, 4)),
+        request=TrialRequest(kind="speed", batches=(2, 4)),
         end=End.OOM_SHM,
         failed_batch=4,
         points=(Point(batch=2, peak_bytes=7, step_s=(0.1, 0.3, 0.2)),),
@@ -32,7 +32,7 @@ def test_a_trial_survives_the_journal_unchanged():
 
 def test_a_timing_is_in_doubt_once_others_take_what_it_needed():
     def measured(kind="speed", **told):
-        return Trial(request=Request(kind=kind, batches=(2,)), end=End.FITS, measured=told)
+        return Trial(request=TrialRequest(kind=kind, batches=(2,)), end=End.FITS, measured=told)
 
     assert measured(other_cpus=0.9, busy_share=1.0).is_disturbed
     assert not measured(other_cpus=0.1, busy_share=1.0).is_disturbed
@@ -46,7 +46,7 @@ def test_a_timing_is_in_doubt_once_others_take_what_it_needed():
 
 
 def test_what_was_seen_beside_a_trial_joins_what_it_measured():
-    plain = Trial(request=Request(kind="speed", batches=(2,)), end=End.FITS, measured={"settled": 1.0})
+    plain = Trial(request=TrialRequest(kind="speed", batches=(2,)), end=End.FITS, measured={"settled": 1.0})
     assert plain.beside(None) == plain
     found = plain.beside(Beside(other_cpus=0.5, other_share=0.25, share=1.0, stolen_share=None))
     assert found.measured == {"settled": 1.0, "other_cpus": 0.5, "other_share": 0.25, "busy_share": 1.0}
@@ -57,9 +57,9 @@ def test_what_was_seen_beside_a_trial_joins_what_it_measured():
 
 
 def test_a_batch_that_training_accumulates_is_tried_in_two_micro_batches():
-    request = Request(kind="fit", batches=(8,), accumulate_below=64, ranks=2)
+    request = TrialRequest(kind="fit", batches=(8,), accumulate_below=64, ranks=2)
     assert [request.num_micros(batch) for batch in (8, 31, 32, 100)] == [2, 2, 1, 1]
-    assert Request(kind="fit", batches=(8,)).num_micros(1) == 1
+    assert TrialRequest(kind="fit", batches=(8,)).num_micros(1) == 1
 
 
 def test_which_ends_a_smaller_batch_may_help():

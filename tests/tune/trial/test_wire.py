@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gpudoc.errors import ExitCode
 from gpudoc.profile.model import Hardware, Loader, WorkloadKey
 from gpudoc.tune.trial import wire
-from gpudoc.tune.trial.messages import End, PlanQuestion, Point, Request, Variant
+from gpudoc.tune.trial.messages import End, PlanQuestion, Point, TrialRequest, Variant
 from gpudoc.tune.trial.wire import (
     BatchMeasured,
     BrokenMessageError,
@@ -52,7 +52,7 @@ points = st.builds(
 )
 places = st.builds(RankPlace, device=texts, limit_bytes=st.none() | counts, stop_s=seconds)
 requests = st.builds(
-    Request,
+    TrialRequest,
     kind=st.sampled_from(["plan", "fit", "joint", "scaling"]),
     batches=st.lists(counts, min_size=1, max_size=3).map(tuple),
     variant=st.builds(Variant, precision=st.sampled_from(["fp32", "bf16"]), compile=st.booleans()),
@@ -85,7 +85,7 @@ EVENTS = {
     RankEnd: st.builds(RankEnd, end=st.sampled_from(End), detail=texts, hint=texts, traceback=texts, code=counts),
     Inspection: inspections,
 }
-FIT = Request(kind="fit", batches=(8,), ranks=2)
+FIT = TrialRequest(kind="fit", batches=(8,), ranks=2)
 ORDER = TrialStart(trial=1, request=FIT, place=RankPlace(device="cpu", limit_bytes=None), log="/tmp/x.log")
 
 
