@@ -126,7 +126,8 @@ def _curves(record: Record) -> Iterable[Block]:
     caches = _points(row for row in record.measurements if row.name == "memory_curve")
     if len(caches) > 1:
         svg = line_chart("CPU memory copy", [Series(name="all threads", points=caches)], axis, Axis(label="GB/s"))
-        yield Figure(svg, "Small sizes fit in a cache; the right end is main memory.")
+        if svg:
+            yield Figure(svg, "Small sizes fit in a cache; the right end is main memory.")
     copies = []
     for host in ("pinned", "pageable"):
         for name, words in _COPY_NAMES.items():
@@ -144,7 +145,10 @@ def _curves(record: Record) -> Iterable[Block]:
             ends = (min(x for one in copies for x, _ in one.points), max(x for one in copies for x, _ in one.points))
             copies.append(Series(name="link", points=tuple((x, tops[0]) for x in ends), style="roof"))
         svg = line_chart("Copies between host and GPU", copies, axis, Axis(label="GB/s"))
-        yield Figure(svg, "Pinned is page-locked memory; the dashed line is what the link carries in one direction.")
+        if svg:
+            yield Figure(
+                svg, "Pinned is page-locked memory; the dashed line is what the link carries in one direction."
+            )
 
 
 def _points(rows: Iterable[Measurement]) -> tuple[tuple[float, float], ...]:
@@ -192,7 +196,9 @@ def _roofline(rows: Sequence[Measurement]) -> str:
     x = Axis(label="operations per byte", log=True)
     y = Axis(label=f"10{'¹²' if is_tera else '⁹'} operations/s", log=True, tick=figure)
     device = rows[0].device
-    return line_chart(f"Roofline of {'the CPU' if device == 'cpu' else device}", series, x, y)
+    title = f"Roofline of {'the CPU' if device == 'cpu' else device}"
+    # one product under its roof says enough
+    return line_chart(title, series, x, y, fewest_places=1)
 
 
 def _memory_gb_per_s(rows: Sequence[Measurement]) -> float | None:

@@ -84,16 +84,20 @@ class _Scale:
     def ticks(self) -> list[float]:
         if self.axis.log:
             return _log_ticks(self.low, self.high, self.axis.base, self.num_ticks)
-        step = _nice_step((self.high - self.low) / self.num_ticks, self.axis.base)
+        step = nice_step((self.high - self.low) / self.num_ticks, self.axis.base)
         first = math.ceil(self.low / step)
         return [index * step for index in range(first, math.floor(self.high / step + 1e-9) + 1)]
 
 
-def line_chart(title: str, series: Sequence[Series], x: Axis, y: Axis) -> str:
-    """The chart as SVG markup; a log axis drops points that are not positive. Without any point: an empty string."""
+def line_chart(title: str, series: Sequence[Series], x: Axis, y: Axis, *, fewest_places: int = 2) -> str:
+    """The chart as SVG markup; a log axis drops points that are not positive.
+
+    An empty string where less was measured than at `fewest_places` along x: a chart of one dot shows nothing.
+    """
     kept = [_positive(one, x, y) for one in series]
     drawn = [one for one in kept if one.points]
-    if not drawn:
+    # a limit or a fit shows nothing by itself
+    if len({px for one in drawn if one.style != "roof" for px, _ in one.points}) < fewest_places:
         return ""
     return "".join(_drawing(title, drawn, (x, y), frame) for frame in (WIDE, NARROW))
 
@@ -225,11 +229,16 @@ def _log_ticks(low: float, high: float, base: int, most: int) -> list[float]:
     if len(ticks) < 3 and base == 10:
         decades = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
         ticks = [m * 10.0**power for power in decades for m in (1, 2, 5) if low <= m * 10.0**power <= high]
+    if len(ticks) < 2:
+        # no power lies between the ends, or one: round steps as on a linear axis
+        step = nice_step((high - low) / min(most, 4), base)
+        return [index * step for index in range(max(1, math.ceil(low / step)), math.floor(high / step + 1e-9) + 1)]
     stride = max(1, math.ceil(len(ticks) / most))
     return ticks[::stride]
 
 
-def _nice_step(rough: float, base: int) -> float:
+def nice_step(rough: float, base: int = 10) -> float:
+    """The next round step that is not smaller: 1, 2 or 5 times a power of ten, or a power of two."""
     if base == 2:
         return 2.0 ** math.ceil(math.log2(rough))
     power = 10.0 ** math.floor(math.log10(rough))

@@ -44,8 +44,8 @@ def found_heading(report: Report) -> str:
     return "The cause" if report.verdict in ("broken", "warning") else "Findings"
 
 
-def note_of(finding: Finding, said: Sequence[str] = (), say: Say = str.format) -> Note:
-    """A finding as a box: what to type, and folded what it rests on; `said` are further remarks."""
+def note_of(finding: Finding, said: Sequence[str] = (), say: Say = str.format, *, is_open: bool = False) -> Note:
+    """A finding as a box: what to type, and what it rests on, folded unless `is_open`; `said` are further remarks."""
     evidence = tuple((o.fact.replace("_", " "), o.value, o.origin) for o in finding.evidence)
     known = Table(headings=(say("fact"), say("value"), say("read in")), rows=evidence)
     return Note(
@@ -55,7 +55,9 @@ def note_of(finding: Finding, said: Sequence[str] = (), say: Say = str.format) -
         text=finding.why,
         steps=tuple(_step(remedy, say) for remedy in finding.fix),
         points=(*(say("This explains: {}", title) for title in finding.explains), *said),
-        more=(Fold(say("How it is known"), (known,), format_count(len(evidence), "observation")),) if evidence else (),
+        more=(Fold(say("How it is known"), (known,), format_count(len(evidence), "observation"), is_open),)
+        if evidence
+        else (),
     )
 
 
@@ -74,7 +76,8 @@ def _findings(report: Report, say: Say) -> Iterator[Block]:
         collect = tuple(say("Collect next: {}", fact) for fact in report.deciding_facts)
         yield Note(kind="warning", title=say("The cause is not known"), points=(*seen, *collect))
     if report.findings:
-        yield note_of(report.findings[0], say=say)
+        # the figures of a text's cause stand in its observations
+        yield note_of(report.findings[0], say=say, is_open=report.source == "file")
     elif report.verdict != "unknown":
         title = "A question, and nothing wrong" if asked else _NOTHING.get(report.source, "No problem found")
         steps = tuple(_step(answer, say) for answer in report.answers)
@@ -91,8 +94,9 @@ def _findings(report: Report, say: Say) -> Iterator[Block]:
 
 def _numbers(report: Report) -> list[Number]:
     counts = {kind: sum(f.severity == kind for f in report.findings) for kind in ("broken", "warning")}
+    problems = str(sum(counts.values()))
     found = Number(
-        "found", str(sum(counts.values())), remark=f"{counts['broken']} broken, {counts['warning']} warnings"
+        "problems found", problems, remark=f"{counts['broken']} broken, {format_count(counts['warning'], 'warning')}"
     )
     if report.source == "fleet":
         return [Number("machines", str(len(report.recognised))), found]

@@ -50,11 +50,12 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """A part that is closed until somebody opens it: its title, its blocks, and a few soft words after the title."""
+    """A part that is closed until somebody opens it, or open: its title, its blocks, and soft words after the title."""
 
     title: str
     blocks: tuple[Block, ...]
     aside: str = ""
+    is_open: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,12 +98,13 @@ class Badge:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """One of the few big figures on top: what it is, its value and unit, and a soft remark."""
+    """One of the few big figures on top: what it is, its value and unit, and a soft remark; the main one is larger."""
 
     label: str
     value: str
     unit: str = ""
     remark: str = ""
+    is_main: bool = False
 
 
 def page(
@@ -174,9 +176,11 @@ def _numbers(numbers: Sequence[Number]) -> str:
 
 
 def _number(one: Number) -> str:
-    unit = f'<span class="unit">{_escaped(one.unit)}</span>' if one.unit else ""
+    # the blank ends where the unit stands on the next line
+    unit = f' <span class="unit">{_escaped(one.unit)}</span>' if one.unit else ""
     remark = f'<dd class="small">{_escaped(one.remark)}</dd>' if one.remark else ""
-    return f'<div><dt>{_escaped(one.label)}</dt><dd class="value">{_escaped(one.value)}{unit}</dd>{remark}</div>'
+    main = ' class="main"' if one.is_main else ""
+    return f'<div{main}><dt>{_escaped(one.label)}</dt><dd class="value">{_escaped(one.value)}{unit}</dd>{remark}</div>'
 
 
 def _section(section: Section) -> str:
@@ -197,7 +201,8 @@ def _block(block: Block) -> str:
         case Fold():
             aside = f"<small>{_escaped(block.aside)}</small>" if block.aside else ""
             title = f"<summary>{_escaped(block.title)}{aside}</summary>"
-            return f'<details class="fold">{title}\n{_blocks(block.blocks)}\n</details>'
+            state = " open" if block.is_open else ""
+            return f'<details class="fold"{state}>{title}\n{_blocks(block.blocks)}\n</details>'
         case Note():
             return _note(block)
         case Table():

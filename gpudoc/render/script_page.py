@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from gpudoc.render.page import Block, Note, Section, page, save_page
+from gpudoc.render.page import Block, Note, Number, Section, page, save_page
 from gpudoc.render.script import headline, look_lines, train_command, tune_command
 from gpudoc.render.trials import loader_table, memory_figure, trial_table
+from gpudoc.render.verdict import gain_badge, gain_numbers
 from gpudoc.script.search import ScriptResult
+from gpudoc.units import format_rate, format_seconds
 
 
 def save(path: Path, result: ScriptResult) -> None:
@@ -29,8 +31,29 @@ def render_page(result: ScriptResult) -> str:
         "gpudoc tune -- a script",
         [section for section in sections if section.blocks],
         lead=headline(result),
+        badge=None
+        if result.profile is None
+        else gain_badge(result.findings.verdict, result.findings.gain, "the script as it is"),
+        numbers=list(_numbers(result)),
         foot=f"gpudoc {made.gpudoc}, {made.at}; {result.isolation}" if made else result.isolation,
     )
+
+
+def _numbers(result: ScriptResult) -> Iterable[Number]:
+    look, found = result.look, result.findings
+    unit = "steps/s" if look.samples_per_s is None else "samples/s"
+    if result.profile is not None:
+        yield from gain_numbers(found.verdict, found.gain, unit=unit)
+    value, _, unit = format_seconds(look.step_s).partition(" ")
+    yield Number(
+        "step as it is", value, unit, "" if look.samples_per_s is None else format_rate(look.samples_per_s, "samples/s")
+    )
+    yield Number("waiting for data", f"{look.wait_share:.0%}", remark="of a step as it is")
+    if found.feed is not None and result.profile is not None:
+        before = "" if look.training is None else f"{look.training.num_workers} before"
+        yield Number("loader workers", str(found.feed.num_workers), remark=before)
+    if found.batch is not None and result.profile is not None:
+        yield Number("batch", f"{found.batch:,}", remark="" if look.batch is None else f"the script's: {look.batch:,}")
 
 
 def _found(result: ScriptResult) -> Iterable[Block]:

@@ -62,8 +62,11 @@ def loader_table(trials: Sequence[LoaderTrial]) -> Table:
 
 def memory_figure(
     evidence: ProfileEvidence, measured: Sequence[ProfileTrial], limit_bytes: int, *fitted: Series
-) -> Figure:
-    """Peak memory against the batch of the `measured` trials, the limit, and lines that were fitted."""
+) -> Figure | str:
+    """Peak memory against the batch of the `measured` trials, the limit, and lines that were fitted.
+
+    A sentence where one batch alone was measured.
+    """
     fits = tuple(sorted((float(row.batch), float(row.peak_bytes or 0)) for row in measured if row.fits))
     first, last = (fits[0][0], fits[-1][0]) if fits else (1.0, 1.0)
     series = [
@@ -71,9 +74,13 @@ def memory_figure(
         Series(name="limit", points=((first, float(limit_bytes)), (last, float(limit_bytes))), style="roof"),
         *fitted,
     ]
-    svg = line_chart("Peak memory", series, Axis(label="batch"), Axis(label="memory", tick=format_bytes, base=2))
+    svg = line_chart("Peak memory", series, Axis(label="batch"), Axis(label="", tick=format_bytes, base=2))
     failed = [f"{row.batch} ({row.end})" for row in evidence.trials if not row.fits]
-    return Figure(svg, f"Did not fit: {', '.join(failed)}." if failed else "Every batch that was tried fitted.")
+    caption = f"Did not fit: {', '.join(failed)}." if failed else "Every batch that was tried fitted."
+    if svg or not fits:
+        return Figure(svg, caption) if svg else caption
+    batch, peak = fits[0]
+    return f"Batch {batch:,.0f} took {format_bytes(peak)} of {format_bytes(limit_bytes)}. {caption}"
 
 
 def _cells(row: ProfileTrial) -> tuple[str, str, str, str, str, str]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from gpudoc.profile.model import Settings
+from gpudoc.profile.model import Settings, VariantTrial
 from gpudoc.render.chart import Axis, Series, line_chart
-from gpudoc.render.page import Badge, Block, Figure, Fold, Note, Number, Section, Table, page, save_page
+from gpudoc.render.page import Block, Figure, Fold, Note, Number, Section, Table, page, save_page
 from gpudoc.render.scaling_page import scaling_sections
 from gpudoc.render.trials import loader_table, memory_figure, trial_table
 from gpudoc.render.tune import headline, losses_in_words, train_command
+from gpudoc.render.verdict import gain_badge, gain_numbers
 from gpudoc.tune.model.speed import fit_step_time
 from gpudoc.tune.run import TuneResult
 from gpudoc.tune.search.scaling import ScalingResult
@@ -50,27 +51,19 @@ def render_page(result: TuneResult | ScalingResult) -> str:
         [section for section in sections if section.blocks],
         lead=lead + headline(result),
         foot=f"gpudoc {made.gpudoc}, {made.at}" if made else "",
-        badge=_badge(result),
+        badge=gain_badge(
+            result.findings.verdict, result.findings.gain, "the default", asked=result.findings.asked_for_speed
+        ),
         numbers=list(_numbers(result)),
     )
-
-
-def _badge(result: TuneResult) -> Badge:
-    found = result.findings
-    if not found.asked_for_speed:
-        return Badge("info", "not compared with the default")
-    told = {"faster": "faster than the default", "slower": "slower than the default"}
-    told |= {"none_faster": "nothing that was tried is faster", "not_searched": "not searched"}
-    verdict, ratio = found.verdict, found.gain.ratio
-    if verdict.kind == "faster" and ratio is not None:
-        return Badge("good", f"{ratio.middle:.2f} times the default")
-    return Badge("info", told.get(verdict.kind, "not compared with the default"))
 
 
 def _numbers(result: TuneResult) -> Iterable[Number]:
     evidence, largest = result.profile.evidence, result.findings.largest
     chosen = result.stored.profile.settings
     speed = result.findings.gain.chosen
+    found = result.findings
+    yield from gain_numbers(found.verdict, found.gain, unit="samples/s") if found.asked_for_speed else ()
     yield Number("micro batch", f"{chosen.micro_batch:,}", remark=f"in {chosen.precision}")
     if speed is not None:
         value, _, unit = format_rate(speed.middle, "samples/s").partition(" ")
@@ -86,10 +79,11 @@ def _numbers(result: TuneResult) -> Iterable[Number]:
 
 def _settings(result: TuneResult) -> Note:
     is_faster = result.findings.asked_for_speed and result.findings.verdict.kind == "faster"
+    in_table = {row.why for row in result.profile.evidence.variants}
     return Note(
         kind="good" if is_faster else "info",
         title="Train with this profile",
-        points=(*result.stored.kept, *result.profile.why),
+        points=(*result.stored.kept, *(one for one in result.profile.why if one not in in_table)),
         commands=(train_command(result),),
     )
 
@@ -104,13 +98,21 @@ def _levers(result: TuneResult) -> Iterable[Block]:
             "" if row.times is None else f"{row.times:.2f}",
             "" if row.losses is None else str(row.losses.steps),
             *(("", "") if row.losses is None else losses_in_words(row.losses)),
-            "kept" if row.kept else f"not used: {row.rejected}" if row.rejected else "not used",
-            row.why,
+            _lever_verdict(row),
         )
         for row in rows
     ]
-    headings = ("lever", "times the speed", "steps", "losses differ", "allowed", "verdict", "in words")
+    headings = ("lever", "times the speed", "steps", "losses differ", "allowed", "verdict")
     yield Table(headings=headings, rows=tuple(told), numeric=frozenset(headings[1:5]))
+
+
+def _lever_verdict(row: VariantTrial) -> str:
+    """What became of a lever, in the words of the search where nothing was measured."""
+    if row.kept:
+        return "kept"
+    if row.times is None:
+        return row.why.removeprefix(f"{row.name}: ")
+    return f"not used: {row.rejected}" if row.rejected else "not used"
 
 
 def _memory(result: TuneResult) -> Iterable[Block]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from gpudoc.render.page import Badge, Number
 from gpudoc.tune.model.gain import Gain, times
 from gpudoc.tune.model.scaling import SpeedSpan
 from gpudoc.tune.model.verdict import SearchVerdict
@@ -39,6 +40,27 @@ def first_line(
             )
         case _:
             return f"Not searched: {verdict.why}.{_longer(verdict, command)}"
+
+
+def gain_badge(verdict: SearchVerdict, gain: Gain | None, default: str, *, asked: bool = True) -> Badge:
+    """The verdict next to a page's title; `asked` says whether speed was what was looked for."""
+    if asked and verdict.kind == "faster" and gain is not None and gain.ratio is not None:
+        return Badge("good", f"{gain.ratio.middle:.2f} times {default}")
+    said = {"slower": f"slower than {default}", "none_faster": "nothing that was tried is faster"}
+    said |= {"not_searched": "not searched"}
+    return Badge(
+        "info", said.get(verdict.kind, f"not compared with {default}") if asked else f"not compared with {default}"
+    )
+
+
+def gain_numbers(verdict: SearchVerdict, gain: Gain | None, *, unit: str) -> Iterator[Number]:
+    """The gain as the largest figure of a page; nothing where none is sure."""
+    if verdict.kind != "faster" or gain is None or gain.ratio is None:
+        return
+    ratio = gain.ratio
+    bounds = "each measured once" if gain.is_once else f"{ratio.low:.2f} to {ratio.high:.2f}"
+    speeds = f"{_middle(gain.chosen, unit)}, {_middle(gain.default, unit)} before"
+    yield Number("gain", f"{ratio.middle:.2f}", "times the speed", f"{bounds}; {speeds}", is_main=True)
 
 
 def counted(verdict: SearchVerdict) -> str:

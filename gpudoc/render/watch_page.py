@@ -12,7 +12,7 @@ from gpudoc.doctor.live.shares import JobShares, RankShares, summarise
 from gpudoc.doctor.model import Finding, Report
 from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Watch
-from gpudoc.render.chart import Part, share_bar
+from gpudoc.render.chart import Part, nice_step, share_bar
 from gpudoc.render.doctor_page import KINDS, note_of
 from gpudoc.render.page import Badge, Block, Figure, Fold, Note, Number, Section, Table, save_page, whole_page
 from gpudoc.render.watch import rank_name
@@ -135,11 +135,22 @@ def _timeline(rank: RankShares, seconds: float) -> str:
         )
         begin = place
     # the words stand beside the drawing, which is stretched to the width of the page
-    times = "".join(f"<span>{seconds * quarter / 4:.0f} s</span>" for quarter in range(5))
+    times = "".join(_tick(place, seconds) for place in _ticks(seconds))
     return (
         f'<svg viewBox="0 0 1000 30" preserveAspectRatio="none" style="height:2rem" role="img" aria-label="timeline">'
         f'{"".join(parts)}</svg><div class="times">{times}</div>{_key(rank)}'
     )
+
+
+def _ticks(seconds: float) -> list[float]:
+    """Round times from zero on, five or six of them."""
+    step = nice_step(seconds / 5)
+    return [index * step for index in range(int(seconds / step + 1e-9) + 1)]
+
+
+def _tick(at: float, seconds: float) -> str:
+    end = ' class="end"' if at > 0.95 * seconds else ""
+    return f'<span{end} style="left:{100 * at / seconds:.1f}%">{at:g} s</span>'
 
 
 def _key(rank: RankShares) -> str:

@@ -114,3 +114,20 @@ def test_series_of_one_hue_share_their_colour():
     own = Series(name="own", points=((1, 1), (2, 2)))
     markup = line_chart("t", [points, roof, own], Axis(label="x"), Axis(label="y"))
     assert set(re.findall(r"var\(--s(\d)\)", markup)) == {"3", "2"}
+
+
+def test_one_measured_place_is_no_chart_whatever_limit_stands_by_it():
+    one = Series(name="measured", points=((64, 5), (64, 6)), style="points")
+    limit = Series(name="limit", points=((1, 9), (100, 9)), style="roof")
+    assert line_chart("t", [one, limit], Axis(label="x"), Axis(label="y")) == ""
+    assert line_chart("t", [one, limit], Axis(label="x"), Axis(label="y"), fewest_places=1)
+
+
+def test_a_log_axis_without_a_power_between_its_ends_has_round_ticks():
+    for base, low, high in ((2, 33, 60), (2, 20, 28), (10, 2.2, 4.6)):
+        line = Series(name="a", points=((low, 1), (high, 2)))
+        ticks = texts(
+            drawings(line_chart("t", [line], Axis(label="x", log=True, base=base), Axis(label="y")))[0], "middle"
+        )
+        assert len(ticks) > 2, ticks
+        assert all(low / 1.15 <= float(tick) <= high * 1.15 for tick in ticks[:-1]), ticks

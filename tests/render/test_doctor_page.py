@@ -78,3 +78,14 @@ def test_a_page_in_chinese_says_so_and_speaks_it_and_its_commands_are_as_ever():
     assert text.index("有故障") < text.index("原因") < text.index("判断依据")
     assert "expandable_segments:True" in text
     assert asked.findings[0].title not in text
+
+
+def test_the_figures_behind_the_cause_of_a_text_are_open():
+    reader = read(render_page(BROKEN))
+    assert [name for name, _ in reader.attributes if name == "open"] == ["open"]
+
+
+def test_what_is_only_to_know_is_not_counted_as_a_problem():
+    one = replace(BROKEN.findings[0], severity="info")
+    text = words(render_page(replace(BROKEN, findings=(one,), verdict="healthy")))
+    assert "problems found 0 0 broken, 0 warnings" in text

@@ -100,5 +100,5 @@ def test_a_busy_machine_is_said_on_the_third_line_and_once():
     told = {**last.measured, "other_cpus": 1.5, "busy_share": 1.0}
     session.journal.trials[-1] = last.model_copy(update={"measured": told})
     lines = as_text(result_of(asked, found, session)).splitlines()
-    assert lines[2].startswith("! others kept up to 1.5 CPUs busy during 1 of ")
+    assert lines[2].startswith("! other processes kept up to 1.5 CPUs busy during 1 of ")
     assert sum("CPUs busy" in line for line in lines) == 1

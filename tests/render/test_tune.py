@@ -169,7 +169,7 @@ def test_a_busy_machine_is_said_beside_the_gain(result):
     trial = Trial(request=TrialRequest(kind="speed", batches=(8,)), end=End.FITS, measured=told)
     busy = dataclasses.replace(result, journal=Journal(None, trials=[trial]))
     lines = as_text(busy).splitlines()
-    assert lines[1].startswith("! Others kept up to 1.4 CPUs busy during 1 of 1 timings")
+    assert lines[1].startswith("! Other processes kept up to 1.4 CPUs busy during 1 of 1 timings")
     assert "Run the same command again when the machine is quiet" in " ".join(lines[1:4])
 
 

@@ -1,3 +1,7 @@
+import re
+from dataclasses import replace
+from itertools import pairwise
+
 import pytest
 
 from gpudoc.doctor.live.judge import judge
@@ -39,3 +43,15 @@ def test_saving(tmp_path):
     assert (tmp_path / "p.html").read_text().startswith("<!doctype html>")
     with pytest.raises(GpudocError, match="cannot be written"):
         save(tmp_path / "no" / "p.html", judge(SLOW), SLOW)
+
+
+@pytest.mark.parametrize("seconds", [3.0, 5.0, 8.02, 17.3, 61.0])
+def test_the_times_under_a_timeline_are_round_and_stand_where_they_belong(seconds):
+    seen = replace(SLOW, seconds=seconds)
+    page = render_page(judge(seen), seen)
+    ticks = [(float(at), float(says)) for at, says in re.findall(r'left:([\d.]+)%">([\d.]+) s</span>', page)]
+    assert 4 <= len(ticks) <= 7
+    assert all(abs(says / seconds * 100 - at) < 0.1 for at, says in ticks)
+    steps = {round(after - before, 6) for (_, before), (_, after) in pairwise(ticks)}
+    assert len(steps) == 1
+    assert steps <= {0.5, 1.0, 2.0, 5.0, 20.0}

@@ -76,7 +76,7 @@ def test_what_others_disturbed_is_in_the_profile_and_its_first_reason(context, t
     busy = DEFAULT.model_copy(update={"measured": {"other_cpus": 1.25, "busy_share": 0.95}})
     profile = make_profile(context, found(), [busy, FAILED])
     assert (profile.evidence.disturbed_trials, profile.evidence.other_cpus) == (1, 1.25)
-    assert profile.why[0].startswith("others kept up to 1.2 CPUs busy during 1 of 1 timings")
+    assert profile.why[0].startswith("other processes kept up to 1.2 CPUs busy during 1 of 1 timings")
     assert store.load(store.save(profile, tmp_path / "p.yaml")) == profile
     assert make_profile(context, found(), [DEFAULT]).evidence.disturbed_trials is None
 

@@ -260,8 +260,8 @@ def _workers(job: JobShares, plan: LoaderPlan, number: int) -> str:
     if number <= job.cpus:
         return limit
     warns = (
-        f" PyTorch will warn of more workers than CPUs ({job.cpus:g}): loading waits {percent(plan.waits)} of its "
-        "time, without a CPU."
+        f" PyTorch warns of more workers than CPUs ({job.cpus:g}), but here they help: loading waits "
+        f"{percent(plan.waits)} of its time, and needs no CPU meanwhile."
     )
     if not plan.ladder:
         return limit + warns

@@ -49,7 +49,7 @@ def disturbance_of(trials: Sequence[Trial]) -> str:
     names = ("other_cpus", "stolen_share", "throttled_share", "hot_share", "neighbour_share")
     others, stolen, throttled, hot, joint = (_most(trials, name) for name in names)
     told = [
-        f"others kept up to {others:.1f} CPUs busy" if others >= FELT_CPUS else "",
+        f"other processes kept up to {others:.1f} CPUs busy" if others >= FELT_CPUS else "",
         f"a hypervisor took up to {stolen:.0%} of the CPU time" if stolen >= STOLEN_SHARE else "",
         f"the cgroup's CPU quota was used up in {throttled:.0%} of its periods" if throttled >= THROTTLED_SHARE else "",
         f"heat cut the GPU's clocks in up to {hot:.0%} of its working time" if hot >= HOT_SHARE else "",

@@ -10,7 +10,7 @@ def trial(kind="speed", others=0.0, share=1.0, end=End.FITS, **measured):
 def test_only_timings_are_counted_and_the_most_is_said():
     noise = noise_of([trial(others=1.0), trial("variant", others=1.9), trial(), trial("fit", others=2.0)])
     assert (noise.num_disturbed, noise.num_timed, noise.most_cpus) == (2, 3, 1.9)
-    assert str(noise).startswith("others kept up to 1.9 CPUs busy during 2 of 3 timings, ")
+    assert str(noise).startswith("other processes kept up to 1.9 CPUs busy during 2 of 3 timings, ")
 
 
 def test_a_quiet_search_has_no_noise():
