@@ -69,10 +69,13 @@ def ask_fix(name, label, folder):
         command, cwd=folder, capture_output=True, text=True, check=False, env={**os.environ, "PATH": path}
     )
     seconds = round(time.monotonic() - began, 1)
+    empty = {"accepted": [], "lost": [], "refused": [], "diff": "", "notes": []}
     try:
-        document = json.loads(done.stdout)
+        document = {**empty, **json.loads(done.stdout)}
     except ValueError:
-        document = {"accepted": [], "lost": [], "refused": [], "diff": "", "notes": [done.stderr.strip()[-300:]]}
+        document = {**empty, "notes": [done.stderr.strip()[-300:]]}
+    if "error" in document:
+        document["notes"] = [str(document["error"])]
     return {"code": done.returncode, "seconds": seconds, "untouched": digest(folder) == before, "document": document}
 
 

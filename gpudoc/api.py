@@ -8,6 +8,7 @@
     api.run_bench(quick=True)
     api.run_tune(model="cfg.yaml", budget="5m")
     api.run_train(model="cfg.yaml", steps=500)
+    api.run_fix(["python", "train.py"])           # the smallest change that helps, proved; nothing is written
 
 A `Document` is a dict; `print` shows the screen of the command, a notebook its page. What the user can mend is a
 `gpudoc.errors.GpudocError`. Importing this module imports neither torch nor any other library.
@@ -16,7 +17,7 @@ A `Document` is a dict; `print` shows the screen of the command, a notebook its 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from gpudoc.progress import Progress
 
-__all__ = ["Document", "diagnose", "run_bench", "run_train", "run_tune", "watch"]
+__all__ = ["Document", "diagnose", "run_bench", "run_fix", "run_train", "run_tune", "watch"]
 
 
 class Document(dict[str, object]):
@@ -136,6 +137,17 @@ class TrainOptions(TypedDict, total=False):
     log_to: str
     on_hang: str
     set: Mapping[str, object]
+
+
+class FixSettings(TypedDict, total=False):
+    """The options of `gpudoc fix`, written as on the command line: budget="5m", memory_limit="8GiB"."""
+
+    write: bool
+    patch: str | Path
+    memory_limit: str
+    budget: str
+    allow: str
+    network: bool
 
 
 def diagnose(
@@ -257,6 +269,31 @@ def run_train(
         summary, code = train_apart(str(model), dict(options), teller)
     finished = Finished(summary=summary, exit_code=ExitCode(code), reason=str(summary.get("reason") or ""), go_on=None)
     return Document(summary, lambda: train.last_words(finished) + "\n", lambda: train_page.render_page(finished), code)
+
+
+def run_fix(command: Sequence[str], *, progress: Progress | None = None, **options: Unpack[FixSettings]) -> Document:
+    """Find and prove the smallest change to the script that `command` starts; `exit_code` is 1 where one is proved.
+
+    `diff` of the document is for `patch -p1`. Nothing is written but with `write=True`.
+    """
+    from pathlib import Path
+
+    from gpudoc.facts.redact import private
+    from gpudoc.fix.document import document
+    from gpudoc.fix.options import FixOptions
+    from gpudoc.fix.run import run
+    from gpudoc.render import fix, fix_page
+
+    typed: dict[str, Any] = {**options, **({"patch": Path(options["patch"])} if options.get("patch") else {})}
+    asked = FixOptions(command=tuple(map(str, command)), **typed)
+    with _shown(progress) as teller:
+        result = run(asked, teller)
+    return Document(
+        private(document(result)),
+        lambda: fix.as_text(result) + "\n",
+        lambda: fix_page.render_page(result),
+        result.exit_code,
+    )
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import pytest
 
 from gpudoc import api
 from gpudoc.errors import GpudocError
+from gpudoc.fix.options import FixOptions
 from gpudoc.progress import SILENT
 from gpudoc.tune.options import SearchOptions
 from tests.train.support import write_workload
@@ -138,6 +139,36 @@ def test_training_runs_apart_and_returns_its_summary(tmp_path, monkeypatch):
     assert any(line.startswith("step 4/4") for line in heard.said)
     assert "final loss" in str(found)
     assert "Training of cfg" in found.html
+
+
+def test_fix_returns_the_document_of_its_command_and_takes_its_options(tmp_path, monkeypatch):
+    from gpudoc.fix import run as run_module
+    from tests.fix.test_run import result_of
+
+    path, asked = tmp_path / "train.py", []
+    monkeypatch.chdir(tmp_path)
+
+    def found(options, progress):
+        asked.append(options)
+        return dataclasses.replace(result_of(path, "a = 1\n", "a = 2\n"), options=options)
+
+    monkeypatch.setattr(run_module, "run", found)
+    document = api.run_fix(["python", path], budget="90s", patch="x.patch", progress=SILENT)
+    assert asked == [FixOptions(command=("python", str(path)), budget="90s", patch=Path("x.patch"))]
+    assert (document["schema"], document.exit_code) == ("gpudoc.fix.v1", 1)
+    assert "-a = 1\n+a = 2" in document["diff"]
+    assert "a proved change" in str(document)
+    assert "<h1>gpudoc fix</h1>" in document.html
+
+
+def test_fix_says_what_cannot_be_fixed():
+    with pytest.raises(GpudocError, match="a command after -- is missing"):
+        api.run_fix([], progress=SILENT)
+
+
+def test_the_options_of_a_fix_are_those_of_its_command():
+    known = {field.name for field in dataclasses.fields(FixOptions)}
+    assert set(api.FixSettings.__annotations__) == known - {"command"}
 
 
 def test_tuning_says_what_cannot_be_tuned():

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import typer
 
-from gpudoc.cli.options import JsonFlag, PlainFlag, VerboseFlag, with_options
+from gpudoc.cli.options import HtmlFile, JsonFlag, PlainFlag, SarifFile, VerboseFlag, with_options
 from gpudoc.errors import GpudocError
 from gpudoc.fix.options import FixOptions
 
@@ -15,6 +15,8 @@ from gpudoc.fix.options import FixOptions
 def fix(
     context: typer.Context,
     options: FixOptions,
+    html: HtmlFile = None,
+    sarif: SarifFile = None,
     as_json: JsonFlag = False,
     plain: PlainFlag = False,
     verbose: VerboseFlag = False,
@@ -32,15 +34,19 @@ def fix(
         raise GpudocError(
             f"fix needs the package {problem.name}", hint='pip install ".[train]", in a clone of gpudoc'
         ) from problem
+    from gpudoc.render import fix_page, fix_sarif
     from gpudoc.render.console import say_written
     from gpudoc.render.live import Live
     from gpudoc.writing import check_places
 
     options = replace(options, command=context.obj.command)
-    check_places(options.patch)
+    check_places(options.patch, html, sarif)
     with Live(plain=plain or as_json) as progress:
         result = run(options, progress)
+    if html:
+        fix_page.save(html, result)
+    if sarif:
+        fix_sarif.save(sarif, result)
     show(result, as_json=as_json, plain=plain, verbose=verbose)
-    if result.diff:
-        say_written(options.patch)
+    say_written(options.patch if result.diff else None, html, sarif)
     return result.exit_code

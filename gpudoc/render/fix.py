@@ -51,7 +51,7 @@ def show(result: FixResult, *, as_json: bool, plain: bool, verbose: bool) -> Non
 def as_text(result: FixResult, *, verbose: bool = False) -> str:
     """The screen."""
     launches = "1 launch" if result.launches == 1 else f"{result.launches} launches"
-    lines = [_headline(result), f"{launches} in {format_seconds(result.seconds)}", ""]
+    lines = [headline(result), f"{launches} in {format_seconds(result.seconds)}", ""]
     if result.unequal:
         lines += [f"! The script is not equal to itself from launch to launch: {result.unequal}.", ""]
     for proof in result.accepted:
@@ -68,19 +68,23 @@ def as_text(result: FixResult, *, verbose: bool = False) -> str:
     return "\n".join([*lines, "", *_next(result)])
 
 
-def _headline(result: FixResult) -> str:
+def headline(result: FixResult) -> str:
+    """The answer in a sentence."""
     if not result.accepted:
         if result.unequal:
             return "Nothing is proved: two launches of the script as it is differ."
         return "Nothing to change is proved." if result.untried else "Nothing to change."
     if len(result.accepted) == 1:
-        return f"{_title(result.accepted[0])} at {_where(result.accepted[0])}: a proved change."
+        return f"{title_of(result.accepted[0].candidate.rewrite)} at {_where(result.accepted[0])}: a proved change."
     return f"{len(result.accepted)} proved changes."
 
 
 def _accepted(proof: FixProof) -> list[str]:
     claim = "" if proof.claim is None else proof.claim.value
-    lines = [f"{_where(proof)}  {_title(proof)}  [{proof.candidate.rewrite}, {claim}]", f"  proof: {describe(proof)}"]
+    lines = [
+        f"{_where(proof)}  {title_of(proof.candidate.rewrite)}  [{proof.candidate.rewrite}, {claim}]",
+        f"  proof: {describe(proof)}",
+    ]
     besides = (*proof.candidate.besides, *([proof.why] if proof.why else []))
     return [*lines, *(f"  besides: {escape_line(sentence)}" for sentence in besides)]
 
@@ -108,7 +112,7 @@ def _others(result: FixResult, *, verbose: bool) -> list[str]:
     shown = None if verbose else _MOST_SHOWN
     if result.lost:
         lines += ["", "tried, not kept"]
-        lines += [f"  {_where(proof)}  {proof.candidate.rewrite}: {_why_lost(proof)}" for proof in result.lost[:shown]]
+        lines += [f"  {_where(proof)}  {proof.candidate.rewrite}: {why_lost(proof)}" for proof in result.lost[:shown]]
     if result.refused:
         lines += ["", "not tried, since it would be wrong or could be"]
         lines += [
@@ -117,7 +121,8 @@ def _others(result: FixResult, *, verbose: bool) -> list[str]:
     return lines
 
 
-def _why_lost(proof: FixProof) -> str:
+def why_lost(proof: FixProof) -> str:
+    """Why a change that was tried is not offered."""
     if proof.why:
         return escape_line(proof.why)
     span = proof.gain
@@ -138,8 +143,9 @@ def _next(result: FixResult) -> list[str]:
     return [f"next     gpudoc tune -- {command}"]
 
 
-def _title(proof: FixProof) -> str:
-    return _TITLES.get(proof.candidate.rewrite, proof.candidate.rewrite)
+def title_of(rewrite: str) -> str:
+    """What is wrong where this rewrite helps, as a title."""
+    return _TITLES.get(rewrite, rewrite)
 
 
 def _where(proof: FixProof) -> str:

@@ -44,14 +44,24 @@ def render_sarif(report: Report, places: Sequence[Sequence[Place]]) -> dict[str,
         message = {"ruleId": _UNKNOWN, "level": "warning", "message": {"text": text}}
         results = [{**message, **_locations(places[0])}]
         rules = {_UNKNOWN: {"id": _UNKNOWN, "shortDescription": {"text": _UNEXPLAINED}}}
-    driver = {"name": "gpudoc", "semanticVersion": gpudoc.__version__, "rules": list(rules.values())}
-    invocation = {"executionSuccessful": not report.crashed}
-    run = {"tool": {"driver": driver}, "invocations": [invocation], "results": results, "columnKind": "utf16CodeUnits"}
+    return sarif_log(list(rules.values()), results, succeeded=not report.crashed)
+
+
+def sarif_log(rules: Sequence[object], results: Sequence[object], *, succeeded: bool) -> dict[str, object]:
+    """The document of these results; `succeeded` is whether the command came to its end."""
+    driver = {"name": "gpudoc", "semanticVersion": gpudoc.__version__, "rules": list(rules)}
+    invocation = {"executionSuccessful": succeeded}
+    run = {
+        "tool": {"driver": driver},
+        "invocations": [invocation],
+        "results": list(results),
+        "columnKind": "utf16CodeUnits",
+    }
     return {"$schema": SCHEMA, "version": VERSION, "runs": [run]}
 
 
 def _places(evidence: Sequence[Observation], sources: Sequence[str], root: Path) -> Iterator[Place]:
-    coded = [(_below(seen.file, root), seen.line) for seen in evidence if seen.file and seen.line]
+    coded = [(address_below(seen.file, root), seen.line) for seen in evidence if seen.file and seen.line]
     if coded:
         yield coded[0]
         return
@@ -60,13 +70,13 @@ def _places(evidence: Sequence[Observation], sources: Sequence[str], root: Path)
         found = _LINE.match(seen.origin)
         log = logs.get(found[1]) if found and found[1] else next(iter(logs.values()), None)
         if found is not None and log is not None:
-            yield _below(log, root), int(found[2])
+            yield address_below(log, root), int(found[2])
             return
     # a report always says of which file it is
-    yield from ((_below(log, root), 1) for log in list(logs.values())[:1])
+    yield from ((address_below(log, root), 1) for log in list(logs.values())[:1])
 
 
-def _below(file: str, root: Path) -> str:
+def address_below(file: str, root: Path) -> str:
     """The file as an address below `root`: what ran elsewhere is found by the end of its path."""
     parts = [part for part in file.replace("\\", "/").split("/") if part not in ("", ".")]
     for begin in range(len(parts)):
@@ -89,10 +99,11 @@ def _result(finding: Finding, places: Sequence[Place]) -> dict[str, object]:
 
 
 def _locations(places: Sequence[Place]) -> dict[str, object]:
-    return {"locations": [_location(*place) for place in places]} if places else {}
+    return {"locations": [location_of(*place) for place in places]} if places else {}
 
 
-def _location(file: str, line: int) -> dict[str, object]:
+def location_of(file: str, line: int) -> dict[str, object]:
+    """A place as a location of a result; `file` is an address below the root."""
     return {"physicalLocation": {"artifactLocation": {"uri": file}, "region": {"startLine": line}}}
 
 

@@ -23,7 +23,11 @@ OBJECTS = {
     "run": ({"tool", "invocations", "results", "columnKind"}, {"tool"}),
     "driver": ({"name", "semanticVersion", "rules"}, {"name"}),
     "rule": ({"id", "shortDescription", "fullDescription", "helpUri"}, {"id"}),
-    "result": ({"ruleId", "level", "message", "rank", "properties", "locations"}, {"message"}),
+    "result": ({"ruleId", "level", "message", "rank", "properties", "locations", "fixes"}, {"message"}),
+    "fix": ({"description", "artifactChanges"}, {"artifactChanges"}),
+    "artifactChange": ({"artifactLocation", "replacements"}, {"artifactLocation", "replacements"}),
+    "replacement": ({"deletedRegion", "insertedContent"}, {"deletedRegion"}),
+    "region": ({"startLine", "startColumn", "endLine", "endColumn"}, {"startLine"}),
     "message": ({"text"}, {"text"}),
     "invocation": ({"executionSuccessful"}, {"executionSuccessful"}),
 }
@@ -64,7 +68,25 @@ def checked(document):
             assert set(place["artifactLocation"]) == {"uri"}
             assert " " not in place["artifactLocation"]["uri"]
             assert place["region"]["startLine"] >= 1
+        assert result.get("fixes", True)
+        for fix in result.get("fixes", ()):
+            check_fix(fix)
     return one["results"]
+
+
+def check_fix(fix):
+    """Section 3.55: at least one file, at least one replacement in each, regions that do not end before they begin."""
+    is_object("fix", fix)
+    assert is_object("message", fix["description"])["text"]
+    assert fix["artifactChanges"]
+    for change in fix["artifactChanges"]:
+        assert is_object("artifactChange", change)["replacements"]
+        assert set(change["artifactLocation"]) == {"uri"}
+        for one in change["replacements"]:
+            region = is_object("region", is_object("replacement", one)["deletedRegion"])
+            start, end = (region["startLine"], region["startColumn"]), (region["endLine"], region["endColumn"])
+            assert (1, 1) <= start <= end
+            assert set(one["insertedContent"]) == {"text"}
 
 
 def results_of(tmp_path, *sources):

@@ -122,7 +122,8 @@ class LineSampler:
 def _lines(frame: Any) -> Iterator[tuple[str, int]]:
     while frame is not None:
         file = frame.f_code.co_filename
-        if _is_users(file):
+        # between two instructions a frame may be on no line
+        if frame.f_lineno is not None and _is_users(file):
             yield os.path.abspath(file), frame.f_lineno
         frame = frame.f_back
 

@@ -1,7 +1,10 @@
 """The lines where a script's steps spend their time, and those that keep what a step leaves behind."""
 
+from types import SimpleNamespace
+
 import pytest
 
+from gpudoc.script.inside._gpudoc_inside.sampling import _lines
 from gpudoc.script.messages import HookOrder
 from tests.script.watched import watch_text
 
@@ -67,3 +70,10 @@ def test_nothing_is_seen_without_the_order(tmp_path):
 @pytest.mark.parametrize(("text", "is_on"), [("torch.autograd.set_detect_anomaly(True)", True), ("", False)])
 def test_anomaly_detection_is_seen(tmp_path, text, is_on):
     assert watch_text(tmp_path, f"{text}\n{TRAIN}", ORDER).seen[0].lines.anomaly is is_on
+
+
+def test_a_frame_that_is_on_no_line_at_this_moment_names_none():
+    def frame(line, back):
+        return SimpleNamespace(f_code=SimpleNamespace(co_filename="/work/train.py"), f_lineno=line, f_back=back)
+
+    assert list(_lines(frame(None, frame(79, None)))) == [("/work/train.py", 79)]
