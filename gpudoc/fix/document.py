@@ -44,8 +44,21 @@ class FixRefusal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FixLine:
+    """A line where the steps spend this share of their time, 0 to 1; a line that calls others has theirs too."""
+
+    file: str
+    line: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FixSummary:
-    """The whole answer: `diff` is for `patch -p1`, `environment` for the start of the command."""
+    """The whole answer: `diff` is for `patch -p1`, `environment` for the start of the command.
+
+    `steps` of the script as it is were looked at: they spend their time at `lines`, the largest share first, and wait
+    `wait_share` of it for data.
+    """
 
     command: str
     accepted: tuple[FixChange, ...]
@@ -53,6 +66,9 @@ class FixSummary:
     refused: tuple[FixRefusal, ...]
     diff: str
     environment: Mapping[str, str]
+    steps: int
+    wait_share: float | None
+    lines: tuple[FixLine, ...]
     unequal: str
     untried: int
     written: tuple[str, ...]
@@ -73,6 +89,11 @@ def document(result: FixResult) -> dict[str, object]:
         ),
         diff=result.diff.decode("utf-8"),
         environment=result.environment,
+        steps=0 if result.look is None else result.look.steps,
+        wait_share=None if result.look is None else round(result.look.wait_share, 4),
+        lines=tuple(
+            FixLine(file=name_of(one.file), line=one.line, share=round(one.share, 4)) for one in result.evidence.hot
+        ),
         unequal=result.unequal,
         untried=result.untried,
         written=tuple(map(name_of, result.written)),

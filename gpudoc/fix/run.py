@@ -190,7 +190,10 @@ class _Fixer:
             died = told.error is not None and told.error.shortage is not None
             if look is None or (told.num_steps <= LEAST_STEPS and not died):
                 if self.seen is None:
-                    raise refusal(told, script_name(self.options.command))
+                    problem = refusal(told, script_name(self.options.command))
+                    # 1 says that a change is proved
+                    code = max(problem.exit_code, ExitCode.NOT_DONE)
+                    raise GpudocError(problem.message, hint=problem.hint, exit_code=code)
                 return
             if look.ranks > 1:
                 raise GpudocError(

@@ -3,9 +3,11 @@
 from dataclasses import replace
 from pathlib import Path
 
+from gpudoc.fix.document import document
 from gpudoc.fix.model import Evidence, HotLine
 from gpudoc.render.fix import as_text
 from tests.fix.test_run import result_of
+from tests.script.test_advice import look
 
 
 def test_a_look_that_came_to_no_evaluation_claims_nothing_of_one():
@@ -29,3 +31,12 @@ def test_a_patch_that_was_written_comes_with_the_command_that_applies_it():
     found = result_of(Path("/x/train.py"), "a = 1\n", "a = 2\n")
     text = as_text(replace(found, options=replace(found.options, patch=Path("my fix.patch"))))
     assert text.endswith("next     patch -p1 < 'my fix.patch'")
+
+
+def test_the_document_says_where_the_steps_spend_their_time_whatever_was_found():
+    found = replace(result_of(Path("/x/train.py"), "a\n", "a\n"), accepted=())
+    told = document(replace(found, evidence=Evidence(hot=(HotLine(Path("/x/train.py"), 7, 0.54321),)), look=look()))
+    assert told["lines"] == ({"file": "/x/train.py", "line": 7, "share": 0.5432},)
+    assert (told["steps"], told["wait_share"]) == (look().steps, round(look().wait_share, 4))
+    nothing = document(found)
+    assert (nothing["lines"], nothing["steps"], nothing["wait_share"]) == ((), 0, None)
