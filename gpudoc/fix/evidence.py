@@ -42,6 +42,8 @@ def read_evidence(told: LaunchRecord, look: ScriptLook | None, workers: int | No
         no_backward_at=tuple((Path(file), line) for file, line in seen.no_backward),
         fragmented=error is not None and error.shortage is not None and _is_fragmented(error),
         threads=seen.threads if idle else None,
+        evaluated_after=seen.evaluated_after,
+        awaits_evaluation=seen.awaited,
     )
 
 

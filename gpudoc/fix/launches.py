@@ -55,9 +55,15 @@ class FixLaunches:
     files: dict[Path, bytes] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
 
-    def look(self, *, seconds: float, patience_s: float) -> LaunchRecord:
-        """The script with what was accepted, for `seconds` of its steps, and the lines where it spends them."""
-        order = HookOrder(purpose="look", warm_steps=WARM_STEPS, steps=_LOOK_STEPS, seconds=seconds, lines=True)
+    def look(self, *, seconds: float, evaluation_s: float, patience_s: float) -> LaunchRecord:
+        """The script with what was accepted, for `seconds` of its steps, and the lines where it spends them.
+
+        Where its source evaluates, the look goes on until the steps came to that, for up to `evaluation_s`.
+        """
+        order = HookOrder(
+            purpose="look", warm_steps=WARM_STEPS, steps=_LOOK_STEPS, seconds=seconds, evaluation_s=evaluation_s,
+            lines=True,
+        )  # fmt: skip
         return self._launch(order, patience_s, {}, {})
 
     def run(

@@ -65,6 +65,11 @@ class Evidence:
     float64_share: float | None = None
     """The share of a step in kernels of double precision, 0 to 1; None where it was not measured."""
 
+    evaluated_after: int | None = None
+    """How many steps had run when the first evaluation began; None where the steps came to none."""
+    awaits_evaluation: bool = False
+    """The source evaluates, and the steps did not come to it."""
+
     def lines_in(self, file: Path, *, least: float = 0.05) -> tuple[HotLine, ...]:
         """The hot lines of `file` that take at least `least` of a step, the largest first."""
         return tuple(line for line in self.hot if line.file == file and line.share >= least)

@@ -30,12 +30,15 @@ from gpudoc.script.trial import WARM_STEPS, Launches
 from gpudoc.shell import quote_path
 from gpudoc.temporary import TemporaryFolder
 from gpudoc.tune.trial.deadline import Deadline
+from gpudoc.units import format_seconds
 from gpudoc.writing import write_whole
 
 _ROUNDS = 3
 _LOOK_S, _LEAST_RUN_S, _MOST_RUN_S = 20.0, 4.0, 30.0
 _LEAST_COMPARED = 12
-_LOOK_SHARE, _PATIENCE = 0.3, 3.0
+_LOOK_SHARE, _EVALUATION_SHARE, _PATIENCE = 0.35, 0.25, 3.0
+# two launches of each side, and some time to spare
+_LEAST_RUNS = 5
 # a loader that is waited for less is left alone
 _WAIT_SHARE = 0.05
 _CPU_WORKERS = 4
@@ -202,7 +205,9 @@ class _Fixer:
                 )
             evidence = read_evidence(told, look, _workers(look))
             if self.seen is None:
-                self.seen, self.steps = (look, evidence), self._length(told, look)
+                self.seen, self.steps = (look, evidence), self._length(told, look, evidence.evaluated_after)
+                if evidence.awaits_evaluation:
+                    self.notes.append("the script evaluates, and the look ended before its steps came to that")
             if not self._improve(evidence, look, died=died):
                 return
 
@@ -216,15 +221,26 @@ class _Fixer:
         self._apply(first.candidate)
 
     def _look(self, number: int) -> LaunchRecord:
-        self.deadline.show(self.progress, "looking where the steps spend their time" + (", again" if number else ""))
-        # long enough to come to an evaluation, where there is one
         seconds = min(_LOOK_S, 0.08 * self.deadline.budget_s)
-        return self.fix.look(seconds=seconds, patience_s=_LOOK_SHARE * self.deadline.left_s)
+        evaluation_s = max(seconds, _EVALUATION_SHARE * self.deadline.left_s)
+        again = ", again" if number else f", for up to {format_seconds(evaluation_s)} until the script evaluates"
+        self.deadline.show(self.progress, f"looking where the steps spend their time{again}")
+        patience_s = _LOOK_SHARE * self.deadline.left_s
+        return self.fix.look(seconds=seconds, evaluation_s=evaluation_s, patience_s=patience_s)
 
-    def _length(self, told: LaunchRecord, look: ScriptLook) -> int | None:
+    def _length(self, told: LaunchRecord, look: ScriptLook, evaluated_after: int | None) -> int | None:
         """How many steps a recorded run makes; None: to the script's own end."""
         left_s = self.deadline.left_s / 8 - look.start_s
         self.run_s = max(_LEAST_RUN_S, min(_MOST_RUN_S, left_s))
+        if evaluated_after is not None and told.status != 0:
+            # the step behind the first evaluation ends with it
+            until_s = sum(_seconds_of_steps(told)[: evaluated_after + 1])
+            if until_s + look.start_s < self.deadline.left_s / _LEAST_RUNS:
+                self.run_s = max(self.run_s, until_s)
+                return max(self._by_time(told, look) or 0, evaluated_after + 1)
+        return self._by_time(told, look)
+
+    def _by_time(self, told: LaunchRecord, look: ScriptLook) -> int | None:
         affordable = max(_LEAST_COMPARED, int(self.run_s / max(1e-6, look.step_s)))
         if told.status == 0 and told.num_steps <= affordable:
             return None
@@ -354,6 +370,10 @@ class _Fixer:
 def _changes(candidate: Candidate) -> tuple[dict[Path, bytes], dict[str, str]]:
     files = {} if candidate.after == candidate.before else {candidate.file: candidate.after.encode("utf-8")}
     return files, dict(candidate.environment)
+
+
+def _seconds_of_steps(told: LaunchRecord) -> list[float]:
+    return [seconds for one in told.seen if one.trains for event in one.steps for seconds in event.seconds]
 
 
 def _workers(look: ScriptLook) -> int | None:

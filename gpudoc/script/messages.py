@@ -33,7 +33,8 @@ class HookOrder(ProfilePart):
     one of them is meant as well. With `steps` the inside says `measured` when this many ran after `warm_steps`, for
     `seconds` at least; on a GPU also after `wake_s` of steps behind the first one. `longest_first` fills the first
     batches of those loaders with the largest samples.
-    `record` asks for a StateRecord, `lines` for LinesSeen.
+    `record` asks for a StateRecord, `lines` for LinesSeen; then the look goes on for up to `evaluation_s` seconds where
+    the source evaluates and the steps did not come to it.
     `device_limit_bytes` is what torch may take of its GPU, that of `device_index` or of the process's local rank.
     """
 
@@ -49,6 +50,7 @@ class HookOrder(ProfilePart):
     record_samples: bool = False
     record: bool = False
     lines: bool = False
+    evaluation_s: float = Field(default=0.0, ge=0)
     device_limit_bytes: int | None = Field(default=None, ge=1)
     device_index: int | None = Field(default=None, ge=0)
 
@@ -223,7 +225,8 @@ class LinesSeen(ProfilePart):
     """The user's own lines on the main thread's stack: file, line, and in how many of `looks`.
 
     `keeps` are lines that add to what grew from step to step; `no_backward` ran modules in evaluation whose graph no
-    backward reached.
+    backward reached. `evaluated_after`: the steps before the first evaluation, None where none was seen; `awaited`: the
+    source holds one.
     """
 
     kind: Literal["lines"] = "lines"
@@ -234,6 +237,8 @@ class LinesSeen(ProfilePart):
     no_backward: tuple[tuple[str, int], ...]
     anomaly: bool
     threads: int
+    evaluated_after: int | None = None
+    awaited: bool = False
 
 
 class StepsMeasured(ProfilePart):

@@ -32,7 +32,6 @@ from gpudoc.fix.tree import (
     local_functions,
     loops_around,
     qualified,
-    words,
 )
 from gpudoc.patterns import IGNORECASE, Pattern
 
@@ -105,11 +104,12 @@ def _why_not(source: Source, place: Node) -> str:
         return "the file does not import torch by a name that a new line could use"
     if needed := _gradients_in(source, place, depth=0):
         return needed
-    given = sorted(_GRADIENT_WORDS & words(source) - {"requires_grad"})
-    if given:
-        return f"`{given[0]}` in this file says that gradients of another kind are taken, perhaps in here"
-    other = [called(call) for call in backwards(source.module) if "backward" not in called(call).lower()]
-    if other:
+    kinds = _GRADIENT_WORDS - {"requires_grad"}
+    given = [one for one in source.nodes if isinstance(one, cst.Name) and one.value in kinds]
+    if given := [one for one in given if not _is_apart(source, one, place)]:
+        return f"`{given[0].value}` in this file says that gradients of another kind are taken, perhaps in here"
+    takes = [call for call in backwards(source.module) if "backward" not in called(call).lower()]
+    if other := [called(call) for call in takes if not _is_apart(source, call, place)]:
         return f"`{other[0]}` in this file takes gradients, perhaps in the model that is evaluated"
     if receiver := _model_is_given_away(source, place):
         return f"`{receiver}` is given the model and is not in this file: it may need gradients"
@@ -123,6 +123,33 @@ def _why_not(source: Source, place: Node) -> str:
     if parts and _read_outside(source, place, parts):
         return "what the loop computes may go into a backward later"
     return ""
+
+
+def _is_apart(source: Source, node: Node, place: Node) -> bool:
+    """Whether a line stands in a function at the top of the file that `place` surely does not come to."""
+    functions = [one for one in source.ancestors(node) if isinstance(one, cst.FunctionDef)]
+    outer = functions[-1] if functions else None
+    if outer is None or outer is place or outer.decorators or source.parent(outer) is not source.module:
+        return False
+    name = outer.name.value
+    for one in source.nodes:
+        if isinstance(one, cst.Name) and one.value == name and one is not outer.name:
+            call = source.parent(one)
+            # what is handed on as a value may be called by anybody, a hook of the model among them
+            if not isinstance(call, cst.Call) or call.func is not one:
+                return False
+    return name not in _names_reached(source, place)
+
+
+def _names_reached(source: Source, place: Node) -> set[str]:
+    """Every name that stands where `place` may come to: there, in functions that it names, and in all classes."""
+    waiting = [place, *(one for one in source.nodes if isinstance(one, cst.ClassDef))]
+    seen: set[str] = set()
+    while waiting:
+        fresh = {one.value for one in below(waiting.pop()) if isinstance(one, cst.Name)} - seen
+        seen |= fresh
+        waiting += [one for name in fresh for one in local_functions(source, name)]
+    return seen
 
 
 def _gradients_in(source: Source, place: Node, *, depth: int) -> str:

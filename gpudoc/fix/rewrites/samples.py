@@ -7,7 +7,9 @@ import libcst as cst
 from gpudoc.fix.model import Claim, Evidence
 from gpudoc.fix.rewrites.base import Proposal, Rewrite, RewriteSite, insert_line, replace
 from gpudoc.fix.rewrites.held import NamedValue, changed_later, init_edit, is_set_once, measured_values, names_read
-from gpudoc.fix.rewrites.vocabulary import BUILDERS, PARSING, PRETRAINED, READERS, READING, TRANSFORM, WRITERS
+from gpudoc.fix.rewrites.shared import SharedParts, goes_to_default_collate
+from gpudoc.fix.rewrites.vocabulary import BUILDERS, PARSING, PRETRAINED, READERS, READING, TRANSFORM
+from gpudoc.fix.rewrites.written import reads_only, written_later
 from gpudoc.fix.source import Edit, Node, Source
 from gpudoc.fix.tree import (
     Function,
@@ -28,7 +30,6 @@ from gpudoc.fix.tree import (
 
 FILE, OBJECT = "file-per-sample", "object-per-sample"
 _NOT_PER_SAMPLE = ("__init__", "__len__", "forward", "main")
-_READING_MODES = ("r", "rb", "rt")
 
 
 def find_files(source: Source, evidence: Evidence) -> list[Proposal]:
@@ -41,10 +42,26 @@ def find_objects(source: Source, evidence: Evidence) -> list[Proposal]:
     return [one for made in measured_values(source, evidence) for one in _per_sample(source, made, OBJECT)]
 
 
+def _table(source: Source, made: NamedValue) -> tuple[NamedValue, str]:
+    """Of `json.load(file)["rows"][index]` what is the same for all samples, and the text behind it."""
+    value, behind = made.value, made.value
+    while isinstance(value, cst.Subscript):
+        if not all(isinstance(one.slice, cst.Index) and is_literal(one.slice.value) for one in value.slice):
+            behind = value.value
+        value = value.value
+    if not isinstance(behind, cst.BaseExpression) or not isinstance(value, cst.Call):
+        return made, ""
+    end = source.outer_span(behind)[1]
+    return NamedValue(made.statement, made.name, behind), source.text[end : source.outer_span(made.value)[1]]
+
+
 def _per_sample(source: Source, made: NamedValue, rewrite: str) -> list[Proposal]:
     function = function_of(source, made.statement)
     if function is None or function.name.value in _NOT_PER_SAMPLE:
         return []
+    part = ""
+    if rewrite == FILE:
+        made, part = _table(source, made)
     opened = _opened_by_with(source, made) if rewrite == FILE else None
     fits = _is_builder(source, made.value)
     if rewrite == FILE:
@@ -52,13 +69,13 @@ def _per_sample(source: Source, made: NamedValue, rewrite: str) -> list[Proposal
     if not fits:
         return []
     site = RewriteSite(rewrite, Claim.EXACT, source, made.statement)
-    if reason := _why_not(source, made, opened, function):
+    if reason := _why_not(source, made, opened, function, rewrite):
         return [site.refuse(reason)]
     besides = ["The content stays in memory, once in each worker process."] if rewrite == FILE else []
     owner = class_of(source, function)
     if owner is not None:
         initial = methods(owner).get("__init__")
-        edits = _held_by_self(source, made, initial, opened) if initial is not None else None
+        edits = _held_by_self(source, made, initial, opened, part) if initial is not None else None
         if edits is None:
             reason = f"`{owner.name.value}` has no `__init__` here that could hold it and surely runs to its end"
             return [site.refuse(reason)]
@@ -70,15 +87,20 @@ def _per_sample(source: Source, made: NamedValue, rewrite: str) -> list[Proposal
     return [site.change([top, replace(source, made.value, f"_{made.name}")], *besides)]
 
 
-def _why_not(source: Source, made: NamedValue, opened: cst.With | None, function: Function) -> str:
-    reason = _depends_on_sample(source, made, opened) or changed_later(source, function, made)
+def _why_not(source: Source, made: NamedValue, opened: cst.With | None, function: Function, rewrite: str) -> str:
+    if reason := _depends_on_sample(source, made, opened):
+        return reason
+    reason = _changed_when_shared(source, made, function) if rewrite == FILE else changed_later(source, function, made)
     if reason:
         return reason
-    if any(qualified(source, call.func) in READERS or called(call) in READING for call in calls(made.value)) or opened:
-        for call in calls(source.module):
-            mode = argument(call, "mode", 1) if called(call) == "open" else None
-            if called(call) in WRITERS or (mode is not None and not _reads_only(source, mode)):
-                return f"line {source.line(call)} writes a file, which may be this one"
+    found = list(calls(made.value))
+    if any(qualified(source, call.func) in READERS or called(call) in READING for call in found) or opened:
+        owner = class_of(source, function)
+        by_torch = any(qualified(source, call.func) == "torch.load" for call in found)
+        if reason := written_later(source, "" if owner is None else owner.name.value, by_torch=by_torch):
+            return reason
+        if "chdir" in words(source):
+            return "the script changes its folder, so that the same path may be another file"
     if f"_{made.name}" in words(source):
         return f"the name `_{made.name}` is taken"
     if source.parent(opened or made.statement) is not function.body:
@@ -86,11 +108,20 @@ def _why_not(source: Source, made: NamedValue, opened: cst.With | None, function
     return ""
 
 
-def _reads_only(source: Source, mode: cst.Arg) -> bool:
-    return source.code(mode.value).strip("'\"") in _READING_MODES
+def _changed_when_shared(source: Source, made: NamedValue, function: Function) -> str:
+    parts = SharedParts(source, function, made.statement, made.name).follow()
+    if parts.reason or not parts.returned:
+        return parts.reason
+    owner, line = class_of(source, function), source.line(parts.returned[0])
+    if function.name.value != "__getitem__" or owner is None or not goes_to_default_collate(source, owner):
+        return f"line {line} hands `{made.name}` on, and it may be changed there"
+    return ""
 
 
-def _held_by_self(source: Source, made: NamedValue, initial: Function, opened: cst.With | None) -> list[Edit] | None:
+def _held_by_self(
+    source: Source, made: NamedValue, initial: Function, opened: cst.With | None, part: str
+) -> list[Edit] | None:
+    """The reading at the end of `__init__`; `part` stands behind it where it is used."""
     attribute = f"self._{made.name}"
     if opened is None:
         edit = init_edit(source, initial, [f"{attribute} = {source.code(made.value)}"])
@@ -102,7 +133,7 @@ def _held_by_self(source: Source, made: NamedValue, initial: Function, opened: c
     head = source.line_text(line).strip()
     edit = init_edit(source, initial, [head, f"{step}{attribute} = {source.code(made.value)}"])
     start, end = source.span(opened)[0], source.span(made.statement)[1]
-    return None if edit is None else [edit, Edit(start, end, f"{made.name} = {attribute}")]
+    return None if edit is None else [edit, Edit(start, end, f"{made.name} = {attribute}{part}")]
 
 
 def _opened_by_with(source: Source, made: NamedValue) -> cst.With | None:
@@ -144,7 +175,7 @@ def _depends_on_sample(source: Source, made: NamedValue, opened: cst.With | None
             if argument(call, "mmap_mode") is not None:
                 return "the file is mapped into memory, and processes would share the mapping"
             mode = argument(call, "mode", 1) if called(call) == "open" else None
-            if mode is not None and not _reads_only(source, mode):
+            if mode is not None and not reads_only(source, mode):
                 return "the file is not opened for reading alone"
         for name in names_read(source, part):
             if name == handle:

@@ -22,6 +22,8 @@ _TOLD_EVERY_S = 2.0
 # two steps between which what is kept has grown, and by how many nodes of a graph or items at least
 _EARLY, _LATE, _GROWN = 6, 14, 6
 _MOST_NODES = 20_000
+# what runs in evaluation mode in these steps is a frozen part or a first check, no evaluation between steps
+_SETTLED = 2
 
 
 class LineSampler:
@@ -38,6 +40,12 @@ class LineSampler:
         self._told_at = 0.0
         self._anomaly = False
         self._pending: set[tuple[str, int]] = set()
+        self._count = self._threads = 0
+        # after how many steps the first evaluation began, and whether the source holds one
+        self._evaluated_after: int | None = None
+        self._once: set[tuple[str, int]] = set()
+        self._frozen: set[tuple[str, int]] = set()
+        self._has_evaluation: bool | None = None
         self._no_backward: dict[tuple[str, int], None] = {}
         self._early: dict[tuple[str, str], int] = {}
         self._keeps: dict[tuple[str, int], None] = {}
@@ -51,16 +59,23 @@ class LineSampler:
 
         def heard(*args: Any, **named: Any) -> Any:
             self._pending.clear()
+            self._once.clear()
             self._anomaly = self._anomaly or bool(anomaly())
             return backward(*args, **named)
 
         def runs(module: Any, _args: Any) -> None:
-            if module.training or self._done or not is_on() or self._report.off:
+            if module.training or self._done or self._report.off:
                 return
-            line = _nearest()
-            if line in self._pending:
+            with_grad = is_on()
+            if not with_grad and self._evaluated_after is not None:
+                return
+            line = _called_at()
+            if line is None:
+                return
+            self._evaluates(line)
+            if with_grad and line in self._pending:
                 self._no_backward[line] = None
-            elif line is not None:
+            elif with_grad:
                 self._pending.add(line)
 
         torch.autograd.backward = heard
@@ -68,13 +83,31 @@ class LineSampler:
         handle = torch.nn.modules.module.register_module_forward_pre_hook(runs)
         self._report.undo.append(handle.remove)
 
+    def awaits(self, seconds: float) -> bool:
+        """Whether the look goes on after `seconds` of it: the source evaluates, and the steps did not come to it."""
+        if not self.on or self._evaluated_after is not None:
+            return False
+        if self._has_evaluation is None:
+            self._has_evaluation = any(map(_evaluates_in, _users_files()))
+        return self._has_evaluation and bool(seconds < self._report.order.get("evaluation_s", 0.0))
+
+    def _evaluates(self, line: tuple[str, int]) -> None:
+        # a frozen part of a model runs once in each step, from the first step on
+        is_new = self._count >= _SETTLED and line not in self._frozen
+        if self._evaluated_after is None and (line in self._once or is_new):
+            self._evaluated_after = self._count
+        self._once.add(line)
+        if self._count < _SETTLED:
+            self._frozen.add(line)
+
     def stepped(self, count: int) -> None:
         """Begin behind the first step; look at what is kept after two of them."""
         if not self.on or self._done or is_worker():
             return
-        now = time.perf_counter()
+        self._count, self._threads = count, sys.modules["torch"].get_num_threads()
+        self._once.clear()
         if not self._begun:
-            self._begun, self._told_at = True, now
+            self._begun, self._told_at = True, time.perf_counter()
             threading.Thread(target=self._watch, name="gpudoc-lines", daemon=True).start()
         elif count == _EARLY:
             self._early = dict(_sizes(sys._getframe(1)))
@@ -83,11 +116,6 @@ class LineSampler:
             grown = [name for name, size in late.items() if size >= self._early.get(name, size) + _GROWN]
             for file, name in grown:
                 self._keeps.update(dict.fromkeys((file, line) for line in _lines_that_keep(file, name)))
-
-        if now - self._told_at > _TOLD_EVERY_S:
-            # a look that is ended before its steps have run knows what was seen until then
-            self._told_at = now
-            self._say()
 
     def tell(self) -> None:
         """What was seen: when the steps that were asked for have run, or at the end."""
@@ -102,10 +130,12 @@ class LineSampler:
             "lines",
             looks=self._looks,
             hot=[[file, line, count] for (file, line), count in most],
-            keeps=[list(one) for one in self._keeps],
-            no_backward=[list(one) for one in self._no_backward],
+            keeps=[list(one) for one in list(self._keeps)],
+            no_backward=[list(one) for one in list(self._no_backward)],
             anomaly=self._anomaly,
-            threads=sys.modules["torch"].get_num_threads(),
+            threads=self._threads,
+            evaluated_after=self._evaluated_after,
+            awaited=bool(self._has_evaluation) and self._evaluated_after is None,
         )
 
     def _watch(self) -> None:
@@ -117,6 +147,12 @@ class LineSampler:
             self._looks += 1
             for line in set(_lines(frame)):
                 self._counts[line] = self._counts.get(line, 0) + 1
+            del frame
+            if not self._done and time.perf_counter() - self._told_at > _TOLD_EVERY_S:
+                # a look that is ended before its steps have run knows what was seen until then
+                self._told_at = time.perf_counter()
+                with self._report.guard("a look"):
+                    self._say()
 
 
 def _lines(frame: Any) -> Iterator[tuple[str, int]]:
@@ -132,8 +168,46 @@ def _is_users(file: str) -> bool:
     return place.is_users(file) and not file.startswith(("<", _OWN))
 
 
-def _nearest() -> tuple[str, int] | None:
-    return next(_lines(sys._getframe(1)), None)
+def _called_at() -> tuple[str, int] | None:
+    """The user's line that called the outermost module of those that run now, from the hook of that module alone."""
+    frame: Any = sys._getframe(1)
+    line, calls = None, 0
+    while frame is not None:
+        file = frame.f_code.co_filename
+        calls += frame.f_code.co_name == "_call_impl" and not _is_users(file)
+        if calls > 1:
+            return None
+        if line is None and _is_users(file):
+            line = os.path.abspath(file), frame.f_lineno
+        frame = frame.f_back
+    return line
+
+
+def _users_files() -> Iterator[str]:
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and _is_users(file):
+            yield file
+
+
+def _evaluates_in(file: str) -> bool:
+    """Whether a file puts a model into evaluation."""
+    tree = _tree_of(file)
+    return tree is not None and any(
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "eval"
+        and not node.args
+        for node in ast.walk(tree)
+    )
+
+
+def _tree_of(file: str) -> ast.Module | None:
+    try:
+        with open(file, "rb") as source:
+            return ast.parse(source.read())
+    except (OSError, SyntaxError, ValueError):
+        return None
 
 
 def _sizes(frame: Any) -> Iterator[tuple[tuple[str, str], int]]:
@@ -175,10 +249,8 @@ def _nodes(first: Any) -> int:
 
 def _lines_that_keep(file: str, name: str) -> Iterator[int]:
     """The lines of a file that add to a variable, or append to it."""
-    try:
-        with open(file, "rb") as source:
-            tree = ast.parse(source.read())
-    except (OSError, SyntaxError, ValueError):
+    tree = _tree_of(file)
+    if tree is None:
         return
     own = name.rpartition(".")[2]
     for node in ast.walk(tree):

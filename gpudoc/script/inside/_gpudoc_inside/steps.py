@@ -221,7 +221,8 @@ class Steps:
                 return False
             self._warm_at, self._warm_count = now, self._count
         enough = self._count >= self._warm_count + order["steps"]
-        return bool(enough and now - self._warm_at >= order["seconds"])
+        past = now - self._warm_at
+        return bool(enough and past >= order["seconds"] and not self._sampler.awaits(past))
 
     def _tell(self, now: float) -> None:
         device = memory.cuda()

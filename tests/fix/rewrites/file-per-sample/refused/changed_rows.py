@@ -1,4 +1,4 @@
-# hot `rows = json.load` 0.5 -> refused: sets or changes `row` again
+# hot `rows = json.load` 0.5 -> refused: sets or changes `row
 import json
 import random
 

@@ -1,4 +1,4 @@
-# hot `rows = json` 0.5 -> refused: changes `row` in place
+# hot `rows = json` 0.5 -> refused: changes `rows` in place
 import json, torch
 from torch.utils.data import Dataset
 class D(Dataset):

@@ -1,0 +1,19 @@
+# hot `rows = np.load(` 0.5 -> refused: changes `rows` in place
+import json, numpy as np, torch, copy, random
+from torch.utils.data import DataLoader, Dataset
+
+class Data(Dataset):
+    def __init__(self, path):
+        self.path = path
+
+    def __len__(self):
+        return 500
+
+    def __getitem__(self, i):
+        rows = np.load(self.path)
+        return torch.from_numpy(rows[i]).sub_(0.5)
+
+
+
+for x in DataLoader(Data('rows.json')):
+    x.sum()

@@ -1,0 +1,21 @@
+# hot `rows = np.load(` 0.5 -> refused: sets or changes `r` again
+import json, numpy as np, torch, copy, random
+from torch.utils.data import DataLoader, Dataset
+
+class Data(Dataset):
+    def __init__(self, path):
+        self.path = path
+
+    def __len__(self):
+        return 500
+
+    def __getitem__(self, i):
+        rows = np.load(self.path)
+        if (r := rows[i]) is not None:
+            r += 1
+        return torch.from_numpy(r)
+
+
+
+for x in DataLoader(Data('rows.json')):
+    x.sum()
