@@ -94,7 +94,7 @@ def _result(found: Mapping[str, object]) -> tuple[Block, ...]:
     notes: list[Block] = [Note(kind=_KINDS.get(status, "info"), title=title, points=tuple(points))]
     for advice in cast("list[Mapping[str, str]]", found.get("advice") or []):
         commands = (advice["run"],) if advice["run"] else ()
-        notes.append(Note(kind="info", title=advice["say"], commands=commands))
+        notes.append(Note(kind="info", title=f"{advice['say'][:1].upper()}{advice['say'][1:]}", commands=commands))
     return tuple(notes)
 
 
