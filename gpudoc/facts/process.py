@@ -219,7 +219,8 @@ class Watch:
 
     `close_up` is a second or two of one training process without loader workers, sampled fast enough to count steps.
     `handoff` is what passing a batch between two processes costs here, looked at for the same jobs. `still_before_s` is
-    how long the job had stood still when the watch began, 0 where that is not known.
+    how long the job had stood still when the watch began, 0 where that is not known. `log` is the end of what a
+    launched command wrote until then.
     """
 
     pid: int
@@ -236,6 +237,7 @@ class Watch:
     still_before_s: float = 0.0
     command: str = ""
     directory: Fact[str] = NOT_READ
+    log: str = ""
 
 
 def last_own(frames: Iterable[tuple[str, int]]) -> str | None:

@@ -288,7 +288,10 @@ def _no_problem(report: Report, say: Say) -> str:
     if report.source != "file":
         absent = next((f"{f.title}. " for f in report.findings if f.id == "no_gpu_on_machine"), "")
         noted = [f for f in report.findings if f.id != "no_gpu_on_machine" and f.confidence >= WORTH_NAMING]
-        none, checks = f"No {'other ' if noted else ''}problem found", format_count(count, "check")
+        none, checks = "No problem found", format_count(count, "check")
+        if noted:
+            # what is noted in its area is over, or no fault
+            none = "Nothing is wrong now"
         left = f" that could be made; {len(report.skipped)} could not be made (--verbose says why)"
         return f"{absent}{none} in the {checks}{left}." if report.skipped else f"{absent}{none}: {checks} passed."
     silent = _silent(report.machine, say)
@@ -330,7 +333,10 @@ def by_area(ids: Sequence[str]) -> str:
 
 
 def _most_common(reasons: Sequence[str]) -> str:
-    return max(dict.fromkeys(reasons), key=reasons.count)
+    most = max(dict.fromkeys(reasons), key=reasons.count)
+    # which fact was not read is for --verbose
+    path, _, reason = most.partition(": ")
+    return reason if reason and "." in path and " " not in path else most
 
 
 def _whole(finding: Finding, say: Say) -> list[str]:

@@ -6,7 +6,7 @@ import pytest
 
 from gpudoc.doctor import document
 from gpudoc.doctor.diagnose import diagnose
-from gpudoc.doctor.model import Crashed, Evidence, Finding, Observation, Remedy
+from gpudoc.doctor.model import Crashed, Evidence, Finding, Observation, Remedy, Skipped
 from gpudoc.facts.model import Driver, Gpu, Machine, PythonFacts, TorchBuild
 from gpudoc.render.doctor import cards_of, headline, marked, render
 from gpudoc.render.doctor_output import render_markdown
@@ -254,14 +254,21 @@ def test_a_machine_without_a_gpu_is_not_simply_well():
     assert "could not be made" in text
 
 
-def test_what_is_noted_leaves_no_other_problem():
+def test_what_is_noted_of_the_past_is_not_wrong_now():
     noted = Finding(id="host_oom_killed", severity="info", confidence=0.8, evidence=(SEEN,))
     report = replace(
         report_of("Epoch 1 step 2 loss 3.0"), source="machine", findings=(noted,), passed=("driver_too_old",)
     )
-    assert "No other problem found: 1 check passed" in render(report)
+    assert "Nothing is wrong now: 1 check passed" in render(report)
+    assert "roblem found" not in render(report)
     faint = replace(report, findings=(replace(noted, confidence=0.1),))
     assert "No problem found: 1 check passed" in render(faint)
+
+
+def test_a_check_that_was_not_made_says_why_and_not_by_which_fact():
+    skipped = (Skipped("gpu_newer_than_wheel_archs", "torch.arch_list: torch is not built for CUDA or ROCm"),)
+    report = replace(report_of("Epoch 1 step 2 loss 3.0"), source="machine", findings=(), skipped=skipped)
+    assert "1 not made: torch is not built for CUDA or ROCm" in render(report)
 
 
 def test_a_check_that_failed_itself_is_no_check_that_passed():

@@ -87,7 +87,9 @@ def find_killed(evidence: Evidence) -> Iterator[Finding | Skip]:
     killed = [event for event in events(evidence.machine, "oom_kill") if "illed process" in event.text]
     if killed:
         seen = tuple(observe("kernel log", event.text, "kernel log") for event in killed[-2:])
-        yield Finding(id="host_oom_killed", severity="info", confidence=0.8, evidence=seen)
+        count = "a process was" if len(killed) == 1 else f"{len(killed)} processes were"
+        title = f"Host memory ran out earlier: {count} killed"
+        yield Finding(id="host_oom_killed", severity="info", confidence=0.8, evidence=seen, title=title)
 
 
 def find_hung_files(evidence: Evidence) -> Iterator[Finding | Skip]:

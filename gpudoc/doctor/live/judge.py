@@ -6,7 +6,7 @@ import dataclasses
 import time
 from collections.abc import Iterable
 
-from gpudoc.doctor.causes import watched
+from gpudoc.doctor.causes import losses, watched
 from gpudoc.doctor.diagnose import diagnose
 from gpudoc.doctor.examine import Request, examine_text
 from gpudoc.doctor.live.phases import TRAINING, Phase
@@ -15,8 +15,13 @@ from gpudoc.doctor.live.shares import RankShares, summarise
 from gpudoc.doctor.model import Evidence, Observation, Report
 from gpudoc.facts.live.job import CommandOutcome
 from gpudoc.facts.process import Watch
+from gpudoc.facts.readers import intake
 
 _END = "command"
+# what a watch may have said already of the losses that were printed
+_OF_LOSSES = frozenset(
+    ("loss_nan", "loss_diverged", "loss_nan_in_data", "loss_nan_sudden", "loss_nan_from_start", "fp16_overflow_nan")
+)
 # of a watch that shows only imports and building nothing can be judged
 MOSTLY = 0.8
 # how sure the first cause must be for the watch to end with it
@@ -33,7 +38,21 @@ def judge(watch: Watch, ignore: Iterable[str] = ()) -> Report:
     if not report.findings and lead is not None and lead.share(*TRAINING, Phase.COLLECTIVE) <= 1 - MOSTLY:
         seen = _no_step(report, lead, watch)
         report = report if seen is None else dataclasses.replace(report, verdict="unknown", unexplained=(seen,))
+    report = _with_losses(report, watch.log, ignore)
     return dataclasses.replace(report, seconds={"total": watch.seconds + time.perf_counter() - began})
+
+
+def _with_losses(report: Report, log: str, ignore: Iterable[str] = ()) -> Report:
+    """The report, and first of all that what the command wrote shows a loss that is NaN or grows without end."""
+    if not log.strip():
+        return report
+    # whatever else is slow, what it computes is worth nothing
+    reading = intake.read_all([("output of the command", log.encode())])
+    ill = diagnose(Evidence(source="process", reading=reading), ignore=ignore, finders=losses.FINDERS).findings
+    if not ill:
+        return report
+    rest = tuple(one for one in report.findings if one.id not in {loss.id for loss in ill})
+    return dataclasses.replace(report, verdict="broken", findings=(*ill, *rest), unexplained=())
 
 
 def clear_cause(watch: Watch, ignore: Iterable[str] = ()) -> str:
@@ -66,7 +85,10 @@ def judge_end(watched: Report | None, end: CommandOutcome, ignore: Iterable[str]
     """The report once the command has ended: its failure's root cause when it failed, else what was watched."""
     failed = bool(end.exit_code) or end.signal is not None
     if not failed or end.interrupted:
-        return watched if watched is not None else _nothing_seen(end)
+        seen = watched if watched is not None else _nothing_seen(end)
+        if any(finding.id in _OF_LOSSES for finding in seen.findings):
+            return seen
+        return _with_losses(seen, end.log, ignore)
     texts = [("output of the command", end.log), ("end of the command", _SHELL_SAYS.get(end.signal or 0, ""))]
     inputs = [(name, text.encode()) for name, text in texts if text.strip()]
     if not inputs:

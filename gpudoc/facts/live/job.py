@@ -101,7 +101,7 @@ def launch(command: Sequence[str], *, seconds: float, listener: Listener) -> Com
             elif job.interrupted:
                 watched = job.stood_still()
             if watched is not None:
-                listener.watched(watched)
+                listener.watched(dataclasses.replace(watched, log=job.tail()))
         finally:
             job.let_go()
         code = job.wait(lambda: _look_again(job, listener))
@@ -135,7 +135,8 @@ def _look_again(job: _Job, listener: Listener) -> None:
     if target is not None:
         again = job.folder / "again"
         again.mkdir()
-        listener.stalled(_watch(job, Looking(target, again, LOOK_AGAIN_S), listener.progress))
+        seen = _watch(job, Looking(target, again, LOOK_AGAIN_S), listener.progress)
+        listener.stalled(dataclasses.replace(seen, log=job.tail()))
 
 
 class _Signals:

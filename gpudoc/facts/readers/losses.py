@@ -26,6 +26,10 @@ _OTHER_BEFORE = Pattern(r"(?i)(?:\bval\w*|\beval\w*|\btest\w*|\bdev|\bbest|\bval
 _STEP = Pattern(r"(?i)\b(?:step|iter(?:ation)?|batch|epoch)s?\b\W{0,4}(\d+)|^\W{0,3}(\d+)\b")
 _CELL = Pattern(r"[\s|,]+")
 _WHOLE = Pattern(_NUMBER, IGNORECASE)
+# a step and its value without a name, as 'print(step, loss.item())' writes them: of nan in Python's own letters
+_BARE = Pattern(r"[-+]?(?:\d{1,12}(?:\.\d{0,12})?(?:e[-+]?\d{1,3})?|nan|inf)")
+_COUNTS = Pattern(r"(?i)(?:step|iter|iteration|epoch|batch|\d{1,9}(?:/\d{1,9})?)")
+_MOST_COUNTS, _FEWEST_BARE = 4, 2
 _MOST_LINES, _LONGEST_NAME = 4_000, 40
 # the parts of a detector's loss, as the headings of its table
 _PARTS = ("box", "obj", "cls", "dfl")
@@ -53,7 +57,10 @@ class LoggedLoss:
 
 
 def read_losses(lines: Sequence[Line]) -> tuple[LoggedLoss, ...]:
-    """The training loss of each line that prints one; what is printed of validation alone is left out."""
+    """The training loss of each line that prints one; what is printed of validation alone is left out.
+
+    Where no line names a loss, values behind a step that end in NaN for good are taken for one.
+    """
     series: dict[str, list[LoggedLoss]] = {}
     column: tuple[int, int] | None = None
     for line in lines[-_MOST_LINES:]:
@@ -68,7 +75,24 @@ def read_losses(lines: Sequence[Line]) -> tuple[LoggedLoss, ...]:
         elif lowered.strip(" |+-="):
             column = None
     named = next((series[name] for name in _NAMES if name in series), None)
-    return tuple(named or max(series.values(), key=len, default=[]))
+    return tuple(named or max(series.values(), key=len, default=[])) or _bare(lines[-_MOST_LINES:])
+
+
+def _bare(lines: Sequence[Line]) -> tuple[LoggedLoss, ...]:
+    """The values of lines that hold nothing but a step and one value; none where they do not end in NaN."""
+    found = [LoggedLoss(value, line) for line in lines if (value := _value_of(line.text)) is not None]
+    ill = next((place for place, loss in enumerate(found) if not loss.is_number), len(found))
+    # a training never comes back from it, a table of figures does
+    ends = len(found) - ill >= _FEWEST_BARE and not any(loss.is_number for loss in found[ill:])
+    return tuple(found) if ends else ()
+
+
+def _value_of(text: str) -> float | None:
+    cells = [cell.strip(":;[]()#") for cell in _cells(text)[: _MOST_COUNTS + 2]]
+    *counts, value = filter(None, cells) if any(cells) else [""]
+    if len(counts) > _MOST_COUNTS or not _BARE.fullmatch(value) or not all(map(_COUNTS.fullmatch, counts)):
+        return None
+    return float(value)
 
 
 def _printed(text: str) -> Iterator[tuple[str, float]]:

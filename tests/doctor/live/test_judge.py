@@ -101,3 +101,44 @@ def test_a_job_that_only_starts_up_is_not_called_healthy():
     assert report.verdict == "unknown"
     assert "does not train yet" in report.unexplained[0].value
     assert judge(watch({1: "import*10 backward*90"}, works)).verdict == "healthy"
+
+
+SPINS = {1: "python*80 backward*20"}
+
+
+def test_a_loss_that_is_nan_stands_before_what_is_slow():
+    said = "step 1 loss 2.3\nstep 2 loss 2.4\nstep 3 loss nan\nstep 4 loss nan\n"
+    assert [found.id for found in judge(watch(SPINS)).findings] == ["python_bound"]
+    report = judge(watch(SPINS, log=said))
+    assert [found.id for found in report.findings] == ["loss_nan_sudden", "python_bound"]
+    assert report.verdict == "broken"
+    assert [found.id for found in judge(watch(SPINS, log=said), ignore=("loss_nan",)).findings] == ["python_bound"]
+
+
+def test_steps_with_nan_behind_them_are_losses_though_nothing_names_one():
+    for said in ("0 2.31\n1 2.29\n2 nan\n3 nan\n", "step 1 2.3\nstep 2 2.2\nstep 3 nan\nstep 4 nan\n"):
+        assert judge(watch(SPINS, log=said)).findings[0].id == "loss_nan_sudden", said
+
+
+def test_healthy_losses_add_nothing_to_a_watch():
+    assert [found.id for found in judge(watch(SPINS, log="step 1 loss 2.3\nstep 2 loss 2.1\n")).findings] == [
+        "python_bound"
+    ]
+
+
+def test_a_loss_that_turns_nan_after_the_watch_is_said_at_the_end():
+    seen = judge(watch(SPINS, log="step 1 loss 2.3\n"))
+    said = "step 1 loss 2.3\nstep 2 loss 2.2\nstep 9 loss nan\n"
+    report = judge_end(seen, end(log=said))
+    assert [found.id for found in report.findings] == ["loss_nan_sudden", "python_bound"]
+    # what was said while it ran is not said again
+    during = judge(watch(SPINS, log=said))
+    assert judge_end(during, end(log=said)) is during
+
+
+def test_a_short_command_that_printed_nan_is_not_called_nothing_to_judge():
+    report = judge_end(None, end(log="step 1 loss nan\nstep 2 loss nan\n"))
+    assert not is_empty(report)
+    assert report.verdict == "broken"
+    assert report.findings[0].id == "loss_nan_from_start"
+    assert is_empty(judge_end(None, end(log="step 1 loss 2.0\n")))

@@ -53,3 +53,33 @@ def test_a_loss_keeps_its_line_and_step():
     assert (first.step, first.line.number, first.is_number) == (10, 2, True)
     assert (last.step, last.line.number, last.is_number) == (20, 3, False)
     assert math.isnan(last.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0 2.3\n1 2.1\n2 nan\n3 nan\n",
+        "step 0 2.3\nstep 1: 2.1\nstep 2: nan\nstep 3 nan\n",
+        "starting\n[1/10] 2.3\n[2/10] 2.1\n[3/10] nan\n[4/10] nan\n",
+        "epoch 1 batch 0, 2.3\nepoch 1 batch 1, 2.1\nepoch 1 batch 2, nan\nepoch 1 batch 3, nan\n",
+        "2.3\n2.1\nnan\nnan\n",
+    ],
+)
+def test_values_behind_a_step_are_losses_where_they_end_in_nan(text):
+    assert values(text) == ["2.3", "2.1", "nan", "nan"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0 2.3\n1 2.1\n2 2.0\n",
+        # a table of figures, which has gaps
+        "0 nan\n1 2.1\n2 nan\n3 2.0\n",
+        # pandas writes it in its own way
+        "0 NaN\n1 NaN\n2 NaN\ndtype: float64\n",
+        "0 2.3\n1 nan\n",
+        "accuracy nan\nf1 nan\n",
+    ],
+)
+def test_other_columns_of_figures_are_no_losses(text):
+    assert values(text) == []
