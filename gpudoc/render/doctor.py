@@ -21,6 +21,7 @@ _A_LINE = 20
 # below so many columns a sentence may take twice the lines
 _SLIM = 60
 _BETWEEN = " · "
+_FACT = Pattern(r"^[a-z_]{1,40}(?:\.[a-z_]{1,40}){1,4}: ")
 _COUNTED = Pattern(r"\d GPUs? |\bGPU \d")
 _ABOUT_HOLDERS = ("oom_other_process", "gpu_memory_orphaned", "compute_mode_exclusive", "gpu_shared")
 # guesses by topic are for --verbose and for a text that nothing explains
@@ -288,10 +289,8 @@ def _no_problem(report: Report, say: Say) -> str:
     if report.source != "file":
         absent = next((f"{f.title}. " for f in report.findings if f.id == "no_gpu_on_machine"), "")
         noted = [f for f in report.findings if f.id != "no_gpu_on_machine" and f.confidence >= WORTH_NAMING]
-        none, checks = "No problem found", format_count(count, "check")
-        if noted:
-            # what is noted in its area is over, or no fault
-            none = "Nothing is wrong now"
+        # what is noted in its area is over, or no fault
+        none, checks = "Nothing is wrong now" if noted else "No problem found", format_count(count, "check")
         left = f" that could be made; {len(report.skipped)} could not be made (--verbose says why)"
         return f"{absent}{none} in the {checks}{left}." if report.skipped else f"{absent}{none}: {checks} passed."
     silent = _silent(report.machine, say)
@@ -335,8 +334,7 @@ def by_area(ids: Sequence[str]) -> str:
 def _most_common(reasons: Sequence[str]) -> str:
     most = max(dict.fromkeys(reasons), key=reasons.count)
     # which fact was not read is for --verbose
-    path, _, reason = most.partition(": ")
-    return reason if reason and "." in path and " " not in path else most
+    return _FACT.sub("", most)
 
 
 def _whole(finding: Finding, say: Say) -> list[str]:
