@@ -234,6 +234,12 @@ class Skipped:
     id: str
     because: str
 
+    @property
+    def reason(self) -> str:
+        """`because` without the path of the fact that was not read: 'torch is not built for CUDA or ROCm'."""
+        path, _, reason = self.because.partition(": ")
+        return reason if reason and "." in path and " " not in path else self.because
+
 
 @dataclass(frozen=True, slots=True)
 class Crashed:

@@ -21,7 +21,6 @@ _A_LINE = 20
 # below so many columns a sentence may take twice the lines
 _SLIM = 60
 _BETWEEN = " · "
-_FACT = Pattern(r"^[a-z_]{1,40}(?:\.[a-z_]{1,40}){1,4}: ")
 _COUNTED = Pattern(r"\d GPUs? |\bGPU \d")
 _ABOUT_HOLDERS = ("oom_other_process", "gpu_memory_orphaned", "compute_mode_exclusive", "gpu_shared")
 # guesses by topic are for --verbose and for a text that nothing explains
@@ -71,7 +70,7 @@ def _areas(report: Report, width: int) -> list[str]:
         crashed = [c.id for c in report.crashed if area_of(c.id) == area]
         if not (wrong or crashed or area in passed or area in skipped):
             continue
-        missing = [s.because for s in report.skipped if area_of(s.id) == area]
+        missing = [s.reason for s in report.skipped if area_of(s.id) == area]
         told = [_counted(passed.get(area, 0), missing)]
         mark = PASSED if passed.get(area, 0) >= len(missing) else UNCHECKED
         if crashed:
@@ -332,9 +331,7 @@ def by_area(ids: Sequence[str]) -> str:
 
 
 def _most_common(reasons: Sequence[str]) -> str:
-    most = max(dict.fromkeys(reasons), key=reasons.count)
-    # which fact was not read is for --verbose
-    return _FACT.sub("", most)
+    return max(dict.fromkeys(reasons), key=reasons.count)
 
 
 def _whole(finding: Finding, say: Say) -> list[str]:
