@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from gpudoc.fix.model import name_of
+from gpudoc.fix.model import Claim, name_of
 from gpudoc.fix.proof import FixProof, describe
 from gpudoc.fix.run import FixResult
 
@@ -111,7 +111,7 @@ def _change(proof: FixProof) -> FixChange:
         file=name_of(candidate.file),
         line=candidate.line,
         claim=None if proof.claim is None else proof.claim.value,
-        proof=describe(proof) if proof.claim is not None and proof.is_gain else "",
+        proof=describe(proof) if proof.claim not in (None, Claim.CHANGES) and proof.is_gain else "",
         why=proof.why,
         gain=None if span is None else (round(span.middle, 4), round(span.low, 4), round(span.high, 4)),
         peak_before=proof.peak_before,

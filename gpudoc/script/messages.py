@@ -209,7 +209,7 @@ class Aside(ProfilePart):
 
 class StateRecord(ProfilePart):
     """What a training came to after `steps`: digests of each scalar that backward was called on and of the state, the
-    files that were written and are still there with their sizes, and the seconds that recording took.
+    files that were written and are still there with their sizes, and the seconds that recording took in the steps.
     """
 
     kind: Literal["record"] = "record"

@@ -4,7 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpudoc.fix.document import document
-from gpudoc.fix.model import Evidence, HotLine
+from gpudoc.fix.model import Claim, Evidence, HotLine
+from gpudoc.fix.proof import GainSpan
 from gpudoc.render.fix import as_text
 from tests.fix.test_run import result_of
 from tests.script.test_advice import look
@@ -40,3 +41,12 @@ def test_the_document_says_where_the_steps_spend_their_time_whatever_was_found()
     assert (told["steps"], told["wait_share"]) == (look().steps, round(look().wait_share, 4))
     nothing = document(found)
     assert (nothing["lines"], nothing["steps"], nothing["wait_share"]) == ((), 0, None)
+
+
+def test_the_document_of_another_training_claims_no_equal_one():
+    found = result_of(Path("/x/train.py"), "a\n", "b\n")
+    faster = replace(found.accepted[0], gain=GainSpan(2.0, 1.9, 2.1), why="the training is another one")
+    other = replace(faster, claim=Claim.CHANGES)
+    (equal,), (changed,) = (document(replace(found, lost=(one,)))["lost"] for one in (faster, other))
+    assert "equal bit by bit" in equal["proof"]
+    assert (changed["proof"], changed["claim"]) == ("", "changes")

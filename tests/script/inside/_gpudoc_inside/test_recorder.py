@@ -79,3 +79,17 @@ def test_what_tempfile_draws_by_chance_is_no_part_of_a_files_name(tmp_path):
     first, second = (record_of(tmp_path, text) for _ in range(2))
     assert first.files == second.files
     assert any(path.endswith("/run_*/a.txt") for path in first.files)
+
+
+def test_its_seconds_are_those_within_the_steps_and_not_of_the_digests_behind_the_last_one(tmp_path):
+    clock = """
+import sys, types, time
+inside, now = sys.modules["_gpudoc_inside.recorder"], [0.0]
+inside.time = types.SimpleNamespace(perf_counter=lambda: now[0], sleep=time.sleep)
+digest, state = inside.samples.digest, inside.StateRecorder._state
+inside.samples.digest = lambda tensors: (now.append(now.pop() + 1), digest(tensors))[1]
+inside.StateRecorder._state = lambda self: (now.append(now.pop() + 1000), state(self))[1]
+"""
+    record = record_of(tmp_path, clock + TRAIN)
+    # one of the clock's seconds for each call of backward
+    assert record.seconds == len(record.roots) == 6
