@@ -41,6 +41,8 @@ from gpudoc.units import parse_duration
 
 # a worker that is silent for this long is taken for hung
 SILENCE_S = 60.0
+# a bar goes no further before the end is there
+_FULLEST = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,8 +174,7 @@ def _measure(plan: SamplingPlan, harvest: Harvest, progress: Progress) -> None:
         doing = "starting torch"
         while True:
             now = time.monotonic()
-            whole_s = plan.budget_s + plan.soak_s
-            progress.advance(min(now - started, whole_s), whole_s, doing)
+            progress.advance(now - started, expected_s(now - started, plan.budget_s + plan.soak_s), doing)
             try:
                 line = lines.get(timeout=0.25)
             except queue.Empty:
@@ -189,6 +190,11 @@ def _measure(plan: SamplingPlan, harvest: Harvest, progress: Progress) -> None:
             if not harvest.readings:
                 refuse_broken_torch()
             _give_up(harvest, f"the measuring process {how_it_ended(process.returncode)}: {_last_line(errors)}")
+
+
+def expected_s(elapsed_s: float, planned_s: float) -> float:
+    """How long the whole takes: as planned, and longer where a busy machine needs more; a bar of it is never full."""
+    return max(planned_s, elapsed_s / _FULLEST)
 
 
 def _meet_gpu(traits: Mapping[str, Any], harvest: Harvest) -> None:

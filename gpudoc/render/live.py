@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import textwrap
 import threading
 import time
 from types import TracebackType
@@ -64,7 +65,7 @@ class Live:
         with self._lock:
             if self._keeps or text.startswith(_ALL_STAYS):
                 self._clear()
-                sys.stderr.write(text + "\n")
+                sys.stderr.write((_broken(text) if self._draws else text) + "\n")
                 sys.stderr.flush()
                 return
             self._said.append(text)
@@ -94,7 +95,8 @@ class Live:
                 shown.append(_cut(f"  {self._said[-1].strip()}", shutil.get_terminal_size().columns))
             self._frame += 1
             self._clear()
-            sys.stderr.write("\n".join(shown))
+            # at its begin, since the ^C that a terminal shows would break the line at its end
+            sys.stderr.write("\n".join(shown) + "\r")
             sys.stderr.flush()
             self._drawn = len(shown)
 
@@ -128,6 +130,17 @@ def lines(step: tuple[float, float, str] | None, elapsed: float, frame: int, col
         else:
             packed.append(f"  {part}")
     return [_cut(line, columns) for line in packed[:_MOST_LINES]]
+
+
+def _broken(text: str) -> str:
+    """Lines of the terminal, broken between words; a word that is too long stays whole, to be copied."""
+    width = max(20, shutil.get_terminal_size().columns - 1)
+    return "\n".join(
+        line
+        if len(line) <= width
+        else textwrap.fill(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+        for line in text.splitlines()
+    )
 
 
 def _cut(text: str, columns: int) -> str:

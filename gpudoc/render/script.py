@@ -7,6 +7,7 @@ import shlex
 from gpudoc.facts.redact import private
 from gpudoc.process.openmp import in_shell, missing_for_any
 from gpudoc.render.console import print_json, stdout
+from gpudoc.render.frame import short_path
 from gpudoc.render.trials import loader_lines, trial_lines
 from gpudoc.render.verdict import first_line
 from gpudoc.script.advice import about_order, by_option, describe_loader
@@ -16,13 +17,18 @@ from gpudoc.script.search import ScriptResult, document
 from gpudoc.script.trial import FIRST_BATCH
 from gpudoc.units import format_bytes, format_rate, format_seconds
 
+_COPIED = ("profile  ", "next     ", "  export ")
+
 
 def show(result: ScriptResult, *, as_json: bool, plain: bool, verbose: bool) -> None:
     """The result on stdout, as one JSON document or as a screen."""
     if as_json:
         print_json(private(document(result)))
         return
-    stdout(plain).print(as_text(result, verbose=verbose))
+    out = stdout(plain)
+    for line in as_text(result, verbose=verbose).splitlines():
+        # what is copied from a terminal is one line
+        out.print(line, soft_wrap=line.startswith(_COPIED) or not out.is_terminal)
 
 
 def as_text(result: ScriptResult, *, verbose: bool = False) -> str:
@@ -47,7 +53,7 @@ def as_text(result: ScriptResult, *, verbose: bool = False) -> str:
     if verbose:
         evidence = result.profile.evidence
         lines += ["", "every launch", *trial_lines(evidence.trials, "launch"), *loader_lines(evidence.loader)]
-    return "\n".join([*lines, "", f"profile  {result.stored.path}", f"next     {train_command(result)}"])
+    return "\n".join([*lines, "", f"profile  {short_path(result.stored.path)}", f"next     {train_command(result)}"])
 
 
 def headline(result: ScriptResult) -> str:

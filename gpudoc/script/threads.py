@@ -41,7 +41,7 @@ def try_sleeping(session: CommandSession, found: ScriptFindings) -> None:
     plain = TrialRequest(kind="variant", batches=(), steps=_STEPS, seconds_per_batch=_SECONDS)
     asleep = plain.model_copy(update={"variant": Variant.model_validate(SLEEPING.changes)})
     as_it_is = found.defaults[0].model_copy(update={"request": plain})
-    others = f"others keep {noise.most_cpus:.1f} CPUs busy, and OpenMP's threads spin meanwhile"
+    others = f"other processes keep {noise.most_cpus:.1f} CPUs busy, and OpenMP's threads spin meanwhile"
     can_repeat = session.free_s >= _LAUNCHES * overhead_s
     trial = session.run(asleep, f"{others}: trying {SLEEPING.name}")
     before, after = _without_waiting(as_it_is), _without_waiting(trial)

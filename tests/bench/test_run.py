@@ -9,7 +9,7 @@ import pytest
 from gpudoc.bench import run as room
 from gpudoc.bench.environment import describe, make_plan
 from gpudoc.bench.model import BENCH_VERSION, Record
-from gpudoc.bench.run import Harvest, Options, _take, check_options, run
+from gpudoc.bench.run import Harvest, Options, _take, check_options, expected_s, run
 from gpudoc.errors import GpudocError
 from gpudoc.facts.model import Absent, Host, Machine
 from tests.bench.builders import machine, reading
@@ -196,3 +196,10 @@ def test_a_torch_that_tells_no_address_is_watched_at_the_one_that_the_driver_tol
     harvest = Harvest(pci_address=known["pci_address"])
     _take(line, harvest)
     assert opened == [harvest.environment["pci_address"]] == ["0000:18:00.0"]
+
+
+def test_a_bar_never_jumps_back_and_is_never_full_before_the_end():
+    shares = [round(elapsed / expected_s(elapsed, 11.0), 6) for elapsed in range(1, 40)]
+    assert shares == sorted(shares)
+    assert max(shares) < 1
+    assert expected_s(5.0, 11.0) == 11.0

@@ -76,3 +76,23 @@ def test_the_bar_never_runs_over_and_things_are_counted():
     assert "10 s of 10 s" in lines((5.0, 10.0, "x"), 60, 0, 80)[0]
     assert "1 of 3 · planning" in lines((1, 3, "planning"), 60, 0, 80)[0]
     assert all(len(line) < 30 for line in lines((1.0, 2.0, "x" * 300), 0, 0, 30))
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_the_cursor_rests_at_the_begin_of_a_line_where_an_echoed_ctrl_c_breaks_nothing(columns):
+    screen = shown(lambda: talk(keep=False), columns)
+    frames = [frame for frame in screen.raw.split("\x1b[J") if "trial 5" in frame]
+    assert frames
+    assert all(frame.partition("\x1b")[0].rstrip("\n").endswith("\r") for frame in frames)
+
+
+def test_a_long_line_that_stays_is_broken_between_words():
+    said = "threads spin while they wait for each other: trying threads that sleep, which leaves the CPUs to others"
+
+    def speak():
+        with Live() as progress:
+            progress.say(said)
+
+    lines_shown = shown(speak, 40).lines
+    assert len(lines_shown) > 2
+    assert " ".join(" ".join(lines_shown).split()) == said
