@@ -62,9 +62,12 @@ def plain_question(text: Text, *, may_ask_why: bool = False) -> Observation | No
 
     With `may_ask_why`, nobody complains by asking why something is so.
     """
-    if not is_calm(text, may_ask_why=may_ask_why):
-        return None
-    asked = text.find(_QUESTION)
+    return question(text) if is_calm(text, may_ask_why=may_ask_why) else None
+
+
+def question(text: Text) -> Observation | None:
+    """The line of a short text that asks something, whatever else it says; None where a program failed in it."""
+    asked = text.find(_QUESTION) if _is_short(text) else None
     return None if asked is None else observe("question", asked.line.text.strip(), asked.line.origin)
 
 
@@ -85,11 +88,15 @@ def told_length(text: Text) -> int:
 
 def is_calm(text: Text, *, may_ask_why: bool = False) -> bool:
     """Whether what somebody says is short, nothing fails in the text, and nobody complains."""
-    if told_length(text) > _LONGEST_QUESTION or is_failure(text):
+    if not _is_short(text):
         return False
     asked_of = (*_ASKED_OF, _ASKED_WHY) if may_ask_why else _ASKED_OF
     excused = [m.match.span() for asked, read in asked_of if text.find(asked) is not None for m in text.find_all(read)]
     return _complaint(text, but=excused) is None
+
+
+def _is_short(text: Text) -> bool:
+    return told_length(text) <= _LONGEST_QUESTION and not is_failure(text)
 
 
 def _complaint(text: Text, behind: int = 0, but: Collection[Span] = ()) -> Mention | None:

@@ -13,6 +13,7 @@ from gpudoc.doctor.checked import not_asked, ruled_out
 from gpudoc.doctor.code_errors import is_of_code, origins_of, with_code
 from gpudoc.doctor.condition import condition
 from gpudoc.doctor.denials import without_denied
+from gpudoc.doctor.likelihood import ASKS, ASKS_WHY, COMPLAINS, SAYS
 from gpudoc.doctor.model import (
     RANK,
     Card,
@@ -122,8 +123,7 @@ def _with_words(
     over = complaint.end_of_trouble(reading.text)
     if over is not None and not _shown_behind(over, found, reading):
         return [replace(finding, severity="info") for finding in found], Unexplained(), (over, *states)
-    calm = None if _is_wrong(found) or rest.observations else _calm(reading, denial)
-    if calm is not None and (denial is not None or not _tells_of_trouble(reading, likelihood.likely_causes(reading))):
+    if not _is_wrong(found) and not rest.observations and (calm := _calm(reading, denial, found)) is not None:
         unseen = unavailable(evidence)
         return ([], unseen, (calm, *states)) if not unseen.wrong else (found, unseen, states)
     code = [f for f in found if is_of_code(f, catalogue)]
@@ -164,28 +164,35 @@ def _with_guesses(
     guesses = likelihood.guess(reading.text, likely, found, catalogue, unwanted)
     if said is None:
         # what nobody complained of in so many words is below what is known
-        known = [*ranked, *guesses]
-        return known, rest if ranked or not guesses else complained(guesses[0].evidence[0], reading.text, known)
+        known, is_told = [*ranked, *guesses], bool(ranked or rest.observations or not guesses)
+        return known, rest if is_told else complained(guesses[0].evidence[0], reading.text, known)
     # what a row names as a candidate is no surer than words
     stands = any(f.confidence >= _STANDS or weights[f.id] >= guesses[0].confidence for f in found) if guesses else True
     both = [*ranked, *guesses] if stands else [*guesses, *ranked]
     return both, rest if rest.observations or _is_wrong(both[:1]) else complained(said, reading.text, both)
 
 
-def _calm(reading: Reading, denial: Observation | None) -> Observation | None:
-    """The line by which a text asks something, calls it done or denies trouble, where nobody complains."""
+def _calm(reading: Reading, denial: Observation | None, found: Sequence[Finding]) -> Observation | None:
+    """The line by which a text asks something, calls it done or denies trouble, where its words tell of none."""
     text = reading.text
     calm = (
         complaint.plain_question(text) or complaint.finished_work(text) or (denial if complaint.is_calm(text) else None)
     )
-    if calm is not None or (asked := complaint.plain_question(text, may_ask_why=True)) is None:
-        return calm
-    return asked if likelihood.is_likely_healthy(reading) else None
+    if calm is not None:
+        is_excused = denial is not None or complaint.complaint_of(text) is not None
+        return calm if is_excused or not _tells_of_trouble(reading, likelihood.likely_causes(reading), ASKS) else None
+    asked, least = complaint.plain_question(text, may_ask_why=True), ASKS_WHY
+    if asked is None:
+        asked, least = complaint.question(text), COMPLAINS
+    if asked is None or found:
+        return None
+    return asked if likelihood.is_at_ease(reading, likelihood.likely_causes(reading), least) else None
 
 
-def _tells_of_trouble(reading: Reading, likely: Sequence[Likelihood]) -> bool:
+def _tells_of_trouble(reading: Reading, likely: Sequence[Likelihood], least: float = SAYS) -> bool:
     """Whether somebody tells of trouble in words of which no list of complaints knows any."""
-    return likelihood.trouble(likely) and complaint.told_length(reading.text) >= _A_LINE
+    is_told = complaint.told_length(reading.text) >= _A_LINE and not complaint.is_failure(reading.text)
+    return is_told and likelihood.trouble(reading, likely, least)
 
 
 def _shown_behind(over: Observation, found: Sequence[Finding], reading: Reading) -> bool:

@@ -23,6 +23,7 @@ def stated(text: Text) -> dict[str, Line]:
     """The facts that a text states, each with the line that states it."""
     found = {name: mention.line for name, words in _lists().items() if (mention := text.find(words)) is not None}
     pace = read_pace(text.lines) if any(word in text.lowered for word in _TIMED) else None
-    if pace is not None and (pace.grew or pace.fell):
-        found["times-grow" if pace.grew else "times-fall"] = pace.times[-1].line
+    if pace is not None:
+        signs = {"times-grow": pace.grew, "times-fall": pace.fell, "times-jump": pace.jumped}
+        found |= {name: pace.times[-1].line for name, is_so in signs.items() if is_so}
     return found

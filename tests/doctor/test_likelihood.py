@@ -65,15 +65,25 @@ def test_of_a_complaint_the_share_of_what_is_healthy_goes_to_the_causes(likely):
     assert first.confidence > 0.4
 
 
-def test_that_more_gpus_are_slower_names_several_gpus(likely, monkeypatch):
-    monkeypatch.setattr(likelihood, "rarity", lambda name: 3.0)
-    text = "My jobs are strange: it keeps them in a dict until the end."
-    likely(("communication_bound", 0.9))
-    assert guesses(text) == []
-    facts = ("stated:more-gpus-no-faster",)
-    slower = Likelihood("communication_bound", 0.9, 0.9, SIGNS, facts)
-    monkeypatch.setattr(likelihood, "weigh", lambda text, facts: [slower])
-    assert [one.id for one in guesses(text)] == ["communication_bound"]
+CALM = "Hi, thanks. How many hours does one epoch of it take you on that card?"
+ASKED = "Does it read from NFS into a dict until it ends?"
+ILL = "Is something wrong with them, or are they in a dict until the end of it?"
+SAID = "The run keeps what it reads from NFS in a dict until the end of it."
+
+
+@pytest.mark.parametrize(("text", "health", "is_ill"), [
+    # a plain question is trouble where hardly a word sounds healthy, and something is stated that may be trouble
+    (CALM, 0.01, False), (ASKED, 0.1, False), (ASKED, 0.01, True),
+    # who asks and complains is well only where nearly all words sound so, and states no trouble
+    (ILL, 0.95, False), (ILL, 0.5, True), (ILL.replace("them", "NFS"), 0.95, True),
+    # who does neither is in trouble where the words are
+    (SAID, 0.2, False), (SAID, 0.1, True), (SAID.replace("NFS", "us"), 0.1, False),
+])  # fmt: skip
+def test_how_likely_health_is_decides_by_what_somebody_asks_and_complains_of(likely, text, health, is_ill):
+    likely(("slow_storage", 1 - health), (HEALTHY, health))
+    report = report_of(text)
+    assert any(one.is_guess for one in report.findings) is is_ill
+    assert (report.verdict == "healthy") <= (not is_ill)
 
 
 def test_a_gpu_that_torch_does_not_see_is_a_complaint_without_a_word_of_one(likely):

@@ -25,6 +25,16 @@ _NUMBERED = Pattern(
 _LABELLED = Pattern(
     r"(?i)^\W{0,4}time (?:this|per|of|for) (?:\w{1,12} )?(?:epoch|iteration|step)\W{1,4}(?P<seconds>\d{1,7}\.\d{1,6})"
 )
+# a step's time by its label without a unit, the seconds at the end of an epoch's line, and a rate of samples
+_UNITLESS = Pattern(
+    r"(?i)\b(?:epoch|iter(?:ation)?|itr|step|batch)s?\b\W{0,4}\d+[^\n]{0,200}?\b(?!data|eta|load)[a-z_]{0,10}time(?:\(s\))?"
+    r"\W{1,3}(?P<seconds>\d{1,6}\.\d{1,6})\b(?! ?(?:ms|m|h)\b)"
+)
+_AT_END = Pattern(r"(?i)\bepoch\b[^\n]{0,160}?(?P<seconds>\d{1,6}(?:\.\d{1,6})?) ?s(?:ec\w{0,4}|ceonds)?\W{0,3}$")
+_SAMPLES = Pattern(
+    r"(?i)\b(?:epoch|batch|step|iter)\b[^\n]{0,80}?\bspeed\W{1,3}(?P<seconds>\d{1,6}(?:\.\d{1,6})?) ?"
+    r"(?P<rate>(?:sample|image|item)s?/s)"
+)
 _STATED = Pattern(
     rf"(?i)(?<![\w.:])(?:(?P<clock>\d{{1,2}}:\d\d) ?min|(?P<seconds>\d{{1,5}}(?:\.\d{{1,3}})?) ?"
     rf"(?:(?P<unit>{_UNIT}|秒|分钟?|小时|сек\w*|мин\w*|час\w*)(?![a-z/])|(?P<rate>(?:it|iters?|steps?|batch(?:es)?)/s)))"
@@ -39,11 +49,14 @@ _LATER = Pattern(
     r"(?i)\b(?:now|then|later|afterwards|by the|subsequent\w*|second|third|until|after|behind|in the end|end)\b|"
     r"现在|后来|之后|然后|第二|потом|теперь|затем|втор"
 )
+_LOGGED = (_NUMBERED, _LABELLED, _UNITLESS, _AT_END, _SAMPLES)
 # what is told of a change stands together
 _TOGETHER, _NEAR = 400, 60
 _FEWEST = 3
 # a later time is so many times the first one
 _GREW, _FELL = 1.4, 1.5
+# one among many others is so many times the usual one
+_JUMPED = 5.0
 # times that only add up differ by about the first of them
 _ADDS_UP = 0.15
 
@@ -74,6 +87,12 @@ class Pace:
         first, last = self._ends()
         return first >= _FELL * last
 
+    @property
+    def jumped(self) -> bool:
+        """Whether one behind the first takes several times what is usual."""
+        values = [one.seconds for one in self.times]
+        return len(values) > _FEWEST and max(values[1:]) >= _JUMPED * statistics.median(values)
+
     def _ends(self) -> tuple[float, float]:
         part = max(1, len(self.times) // 3)
         values = [one.seconds for one in self.times]
@@ -96,7 +115,7 @@ def _logged(lines: Sequence[Line]) -> list[Timed]:
         bar = _BAR.search(line.text) if "<00:00" in line.text else _KERAS.search(line.text)
         if bar is not None:
             bars.setdefault(bar["of"], []).append(Timed(_in_seconds(bar.groupdict()), line))
-        elif (found := _NUMBERED.search(line.text) or _LABELLED.search(line.text)) is not None:
+        elif (found := next(filter(None, (one.search(line.text) for one in _LOGGED)), None)) is not None:
             numbered.append(Timed(_in_seconds(found.groupdict()), line))
     # the bars of training have more steps than those of validation
     longest = bars[max(bars, key=int)] if bars else []

@@ -21,6 +21,11 @@ def seconds(text: str) -> list[float]:
      "Epoch 1: 100%|####| 90/90 [04:00<00:00]\n", [720, 240]),
     ("90/90 [======] - 120s - loss: 1.1\n90/90 [======] - 240s - loss: 1.0\n", [120, 240]),
     ("epoch 1 loss 2.1 time: 10.5 s\nepoch 2 loss 2.0 time: 12.5 s\nepoch 3 loss 1.9 time: 15 s\n", [10.5, 12.5, 15]),
+    ("Epoch [1][50/900] lr: 0.1, time: 0.52, data_time: 0.1\nEpoch [1][100/900] lr: 0.1, time: 0.54\n"
+     "Epoch [1][150/900] data_time: 0.02, time: 4.12\n", [0.52, 0.54, 4.12]),
+    ("Epoch 1 .. [done][172.7 seconds]\nEpoch 2 .. [171.5 seconds]\nEpoch 3 .. [4623.6 s]\n", [172.7, 171.5, 4623.6]),
+    ("Epoch[0] Batch [20] Speed: 100 samples/sec\nEpoch[0] Batch [40] Speed: 50.0 samples/sec\n"
+     "Epoch[1] Batch [20] Speed: 25 images/s\n", [0.01, 0.02, 0.04]),
     ("time this epoch= 1.75\ntime this epoch= 2.05\ntime this epoch= 2.68\n", [1.75, 2.05, 2.68]),
     ("At first it took about 1 minute per epoch, now it takes 4 minutes per epoch.", [60, 240]),
     ("In the beginning an epoch took 390s, later 890s and then 1200s.", [390, 890, 1200]),
@@ -52,3 +57,15 @@ def test_what_grew_and_what_fell(text, grew, fell):
     pace = pace_of(text)
     assert pace is not None
     assert (pace.grew, pace.fell) == (grew, fell)
+
+
+@pytest.mark.parametrize(("values", "jumped"), [
+    ((2.0, 2.1, 1.9, 212.3, 2.0), True),
+    # the first step starts everything
+    ((30.0, 2.1, 1.9, 2.0, 2.2), False),
+    ((2.0, 2.1, 6.0, 2.0, 2.1), False),
+])  # fmt: skip
+def test_one_step_behind_the_first_that_takes_several_times_the_usual_time_is_a_jump(values, jumped):
+    pace = pace_of("".join(f"step {n} loss 1.{n} took {value} s\n" for n, value in enumerate(values)))
+    assert pace is not None
+    assert pace.jumped is jumped
