@@ -8,10 +8,11 @@ from pathlib import Path
 from gpudoc.facts.host import cpus_usable
 from gpudoc.fix.model import Evidence, HotLine
 from gpudoc.patterns import MULTILINE, Pattern
+from gpudoc.script.hook import ProcessSeen
 from gpudoc.script.look import ScriptLook
 from gpudoc.script.messages import ErrorSeen, StepsSeen
 from gpudoc.script.outcome import LaunchRecord
-from gpudoc.stats import fit_line
+from gpudoc.stats import fit_line, median
 
 # a step that leaves less behind is a step that leaves nothing
 _LEAST_GROWTH_BYTES, _LEAST_POINTS = 64 << 10, 4
@@ -42,6 +43,8 @@ def read_evidence(told: LaunchRecord, look: ScriptLook | None, workers: int | No
         no_backward_at=tuple((Path(file), line) for file, line in seen.no_backward),
         fragmented=error is not None and error.shortage is not None and _is_fragmented(error),
         threads=seen.threads if idle else None,
+        worker_start_share=None if look is None else _worker_start_share(first, look),
+        float64_share=seen.computing / looks if first.steps and first.steps[-1].parameters.endswith("float64") else 0.0,
         evaluated_after=seen.evaluated_after,
         awaits_evaluation=seen.awaited,
     )
@@ -68,6 +71,22 @@ def _growth(steps: Sequence[StepsSeen]) -> float | None:
         return None
     slope = fit_line(kept).slope
     return slope if slope >= _LEAST_GROWTH_BYTES else None
+
+
+def _worker_start_share(first: ProcessSeen, look: ScriptLook) -> float | None:
+    """The share of an epoch that passes until new workers give a batch; None where no second epoch began."""
+    loader, length = look.feeding, 0 if look.feeding is None else look.feeding.length or 0
+    if loader is None or not loader.num_workers or loader.persistent_workers or not length:
+        return None
+    waits = [wait for event in first.steps for wait in event.wait_s]
+    steps = [seconds for event in first.steps for seconds in event.seconds]
+    usual_s = median(waits)
+    # the first epoch waits for much else
+    begun = range(length, len(waits), length)
+    if not begun or len(steps) != len(waits):
+        return None
+    start_s = median([max(0.0, waits[index] - usual_s) for index in begun])
+    return start_s / max(1e-9, start_s + length * look.step_s)
 
 
 def _died_at(error: ErrorSeen) -> HotLine | None:

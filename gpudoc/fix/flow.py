@@ -112,7 +112,12 @@ def _bound(node: Node) -> set[str]:
         targets = [node.target]
     elif isinstance(node, cst.WithItem) and node.asname is not None:
         targets = [node.asname.name]
-    return {part.value for target in targets for part in leaves(target) if isinstance(part, cst.Name)}
+    # `TABLE["x"] = 1` writes into a table of somebody else
+    whole = [one for target in targets for one in below(target) if isinstance(one, cst.Subscript)]
+    within = {name for one in whole for name in leaves(one)}
+    return {
+        part.value for target in targets for part in leaves(target) if isinstance(part, cst.Name) and part not in within
+    }
 
 
 def key(source: Source, node: Node) -> str:
@@ -171,6 +176,17 @@ def feeding_backward(source: Source) -> frozenset[str]:
             seen.add(one)
             waiting.extend(edges.get(one, ()))
     return frozenset(seen)
+
+
+def hidden_backward(source: Source) -> int:
+    """The line that looks up an attribute by a name that may be `backward`; 0 where none does."""
+    for call in calls(source.module):
+        if called(call) in ("getattr", "methodcaller", "attrgetter") and call.args:
+            name = call.args[-1 if called(call) != "getattr" else min(1, len(call.args) - 1)].value
+            plain = isinstance(name, cst.SimpleString)
+            if not plain or "back" in source.code(name):
+                return source.line(call)
+    return 0
 
 
 def _edge(source: Source, node: Node, value: Node, edges: dict[str, set[str]]) -> None:

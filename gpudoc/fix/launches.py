@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from gpudoc.patterns import Pattern
 from gpudoc.process.shortage import Shortage
@@ -47,6 +48,14 @@ class RecordedRun:
         return self.seconds / max(1, self.steps)
 
 
+@dataclass(frozen=True, slots=True)
+class RoundingOrder:
+    """`nudge` moves the first weights of a run by their last bit; with `single` by that of single precision."""
+
+    nudge: Literal["", "up", "down"] = ""
+    single: bool = False
+
+
 @dataclass(slots=True, kw_only=True)
 class FixLaunches:
     """Starts the script for looks and recorded runs; `files` are the changes that were accepted so far."""
@@ -73,9 +82,13 @@ class FixLaunches:
         patience_s: float,
         files: Mapping[Path, bytes] | None = None,
         environment: Mapping[str, str] | None = None,
+        rounding: RoundingOrder | None = None,
     ) -> RecordedRun:
         """A recorded run of this many steps, or to the script's end, with these changes on top of those accepted."""
-        order = HookOrder(purpose="trial", steps=steps, record=True, record_samples=True)
+        asked = rounding or RoundingOrder()
+        order = HookOrder(
+            purpose="trial", steps=steps, record=True, record_samples=True, nudge=asked.nudge, single=asked.single
+        )
         told = self._launch(order, patience_s, files or {}, environment or {})
         return run_of(told)
 

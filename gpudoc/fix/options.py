@@ -21,7 +21,7 @@ class FixOptions:
     patch: Annotated[Path | None, Option("Write the proved change to this file, for patch -p1.", "FILE")] = None
     memory_limit: Annotated[str, Option("Limit memory to this: 8GiB, 512MiB.", "SIZE")] = ""
     budget: Annotated[str, Option("Limit the whole to this time: 90s, 5m, 1h.", "TIME")] = "5m"
-    allow: Annotated[str, Option("Also offer a change of behaviour, e.g. fewer checkpoints: behaviour.", "CLASS")] = ""
+    allow: Annotated[str, Option("Also offer these changes: behaviour (fewer checkpoints), rounding.", "CLASS")] = ""
     network: Annotated[bool, Option("Let the launches use the network.")] = False
     command: tuple[str, ...] = ()
 
@@ -38,6 +38,9 @@ class FixOptions:
     @property
     def claims(self) -> frozenset[Claim]:
         """What a change may be called and still be offered; GpudocError for another word."""
-        if self.allow not in ("", Claim.BEHAVIOUR.value):
-            raise GpudocError(f"--allow: {self.allow!r} is not known", hint="--allow behaviour")
-        return frozenset({Claim.EXACT, Claim.BEHAVIOUR} if self.allow else {Claim.EXACT})
+        words = [word.strip() for word in self.allow.split(",") if word.strip()]
+        known = {claim.value: claim for claim in (Claim.BEHAVIOUR, Claim.ROUNDING)}
+        other = next((word for word in words if word not in known), None)
+        if other is not None:
+            raise GpudocError(f"--allow: {other!r} is not known", hint="--allow behaviour,rounding")
+        return frozenset({Claim.EXACT, *(known[word] for word in words)})

@@ -11,13 +11,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gpudoc.errors import ExitCode, GpudocError
-from gpudoc.facts.host import cpus_usable
 from gpudoc.fix.evidence import files_of, read_evidence
-from gpudoc.fix.launches import FixLaunches, RecordedRun
+from gpudoc.fix.launches import FixLaunches, RecordedRun, RoundingOrder
+from gpudoc.fix.lengths import RecordLength, boundaries_of, length_of, workers_needed
 from gpudoc.fix.model import Candidate, Claim, Evidence, Refusal, name_of
 from gpudoc.fix.options import FixOptions
 from gpudoc.fix.proof import FixProof, equal_to_itself, judge, judge_alive
 from gpudoc.fix.propose import propose_in
+from gpudoc.fix.rewrites.precision import ID as FLOAT64
+from gpudoc.fix.rounding import PLAIN, SINGLE, judge_rounding, may_be_rounding
 from gpudoc.fix.source import UnfixableError, parse_source, read_source, unified_diff
 from gpudoc.process.interruption import terminating_like_ctrl_c
 from gpudoc.progress import SILENT, Progress
@@ -34,14 +36,8 @@ from gpudoc.units import format_seconds
 from gpudoc.writing import write_whole
 
 _ROUNDS = 3
-_LOOK_S, _LEAST_RUN_S, _MOST_RUN_S = 20.0, 4.0, 30.0
-_LEAST_COMPARED = 12
+_LOOK_S = 20.0
 _LOOK_SHARE, _EVALUATION_SHARE, _PATIENCE = 0.35, 0.25, 3.0
-# two launches of each side, and some time to spare
-_LEAST_RUNS = 5
-# a loader that is waited for less is left alone
-_WAIT_SHARE = 0.05
-_CPU_WORKERS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,9 +152,8 @@ class _Fixer:
     tried: set[tuple[str, str]] = field(default_factory=set)
     base: RecordedRun | None = None
     first: list[RecordedRun] = field(default_factory=list)
-    run_s: float = _MOST_RUN_S
     seen: tuple[ScriptLook, Evidence] | None = None
-    steps: int | None = None
+    length: RecordLength = field(default_factory=RecordLength)
     whole: FixProof | None = None
 
     def run(self) -> FixResult:
@@ -203,9 +198,10 @@ class _Fixer:
                     f"fix compares scripts of one process, and this one starts {look.ranks} ranks",
                     hint="start it without torchrun, with one rank",
                 )
-            evidence = read_evidence(told, look, _workers(look))
+            evidence = read_evidence(told, look, workers_needed(look))
             if self.seen is None:
-                self.seen, self.steps = (look, evidence), self._length(told, look, evidence.evaluated_after)
+                self.seen = look, evidence
+                self.length = length_of(told, look, evidence.evaluated_after, self.deadline.left_s)
                 if evidence.awaits_evaluation:
                     self.notes.append("the script evaluates, and the look ended before its steps came to that")
             if not self._improve(evidence, look, died=died):
@@ -228,29 +224,9 @@ class _Fixer:
         patience_s = _LOOK_SHARE * self.deadline.left_s
         return self.fix.look(seconds=seconds, evaluation_s=evaluation_s, patience_s=patience_s)
 
-    def _length(self, told: LaunchRecord, look: ScriptLook, evaluated_after: int | None) -> int | None:
-        """How many steps a recorded run makes; None: to the script's own end."""
-        left_s = self.deadline.left_s / 8 - look.start_s
-        self.run_s = max(_LEAST_RUN_S, min(_MOST_RUN_S, left_s))
-        if evaluated_after is not None and told.status != 0:
-            # the step behind the first evaluation ends with it
-            until_s = sum(_seconds_of_steps(told)[: evaluated_after + 1])
-            if until_s + look.start_s < self.deadline.left_s / _LEAST_RUNS:
-                self.run_s = max(self.run_s, until_s)
-                return max(self._by_time(told, look) or 0, evaluated_after + 1)
-        return self._by_time(told, look)
-
-    def _by_time(self, told: LaunchRecord, look: ScriptLook) -> int | None:
-        affordable = max(_LEAST_COMPARED, int(self.run_s / max(1e-6, look.step_s)))
-        if told.status == 0 and told.num_steps <= affordable:
-            return None
-        epoch = 0 if look.feeding is None or look.feeding.length is None else look.feeding.length
-        crossed = int(1.2 * epoch) + 1
-        return max(_LEAST_COMPARED, min(affordable, 4 * crossed) if epoch and crossed <= affordable else affordable)
-
     def _improve(self, evidence: Evidence, look: ScriptLook, *, died: bool) -> bool:
         """Try what the evidence allows, in its order, until one is accepted; whether one was."""
-        candidates = self._candidates(evidence)
+        candidates = self._candidates(evidence, died=died)
         for index, candidate in enumerate(candidates):
             if self.deadline.left_s < self._cost_s(look, launches=2 if died else 3):
                 self.untried += len(candidates) - index
@@ -270,7 +246,7 @@ class _Fixer:
             self.untried += proof.is_open
         return False
 
-    def _candidates(self, evidence: Evidence) -> list[Candidate]:
+    def _candidates(self, evidence: Evidence, *, died: bool) -> list[Candidate]:
         found: list[Candidate] = []
         for file in files_of(evidence, Path.cwd()):
             changed = self.fix.files.get(file)
@@ -282,12 +258,20 @@ class _Fixer:
             proposals = propose_in(source, evidence)
             self.refused += [one for one in proposals if isinstance(one, Refusal)]
             found += [one for one in proposals if isinstance(one, Candidate)]
-        return [one for one in found if (one.rewrite, one.after) not in self.tried]
+        left = [one for one in found if (one.rewrite, one.after) not in self.tried]
+        if died or Claim.ROUNDING in self.allowed:
+            return left
+        why = "its sums are taken in another order: --allow rounding tries it, and holds it against control runs"
+        self.refused += [Refusal(one.rewrite, one.file, one.line, why) for one in left if one.claim is Claim.ROUNDING]
+        return [one for one in left if one.claim is not Claim.ROUNDING]
 
     def _prove(self, candidate: Candidate, look: ScriptLook) -> FixProof | None:
         """Launches in turns: as it is, changed, as it is, changed; None where the script as it is does not repeat."""
         files, environment = _changes(candidate)
-        before = [self.base or self._recorded(look, self.steps)]
+        order = SINGLE if candidate.rewrite == FLOAT64 else PLAIN
+        # batches in single precision are compared with those in single precision alone
+        usual = self.base if order is PLAIN else None
+        before = [usual or self._recorded(look, self.length.steps, rounding=order)]
         if (
             before[0].failure
             or before[0].shortage is not None
@@ -295,17 +279,23 @@ class _Fixer:
         ):
             self.notes.append(f"a recorded run of the script failed: {before[0].failure or 'memory ran out'}")
             return None
-        after = [self._recorded(look, self.steps, files, environment)]
+        after = [self._recorded(look, self.length.steps, files, environment, order)]
         if after[0].failure or after[0].shortage is not None or before[0].timed_out or after[0].timed_out:
-            self.base = None if before[0].timed_out else before[0]
+            self.base = None if before[0].timed_out or order is not PLAIN else before[0]
             return judge(candidate, before, after, boundaries=0)
-        before.append(self._recorded(look, self.steps))
+        before.append(self._recorded(look, self.length.steps, rounding=order))
         self.unequal = self.unequal or equal_to_itself(before)
-        after.append(self._recorded(look, self.steps, files, environment))
-        self.base = before[-1]
-        if not self.first:
-            self.first = before
-        return judge(candidate, before, after, boundaries=_boundaries(look, before[0]))
+        after.append(self._recorded(look, self.length.steps, files, environment, order))
+        if order is PLAIN:
+            self.base = before[-1]
+            self.first = self.first or before
+        proof = judge(candidate, before, after, boundaries=boundaries_of(look, before[0]))
+        if not may_be_rounding(proof, before, after):
+            return proof
+        self.deadline.show(self.progress, "how far one bit in the first weights takes the script as it is")
+        nudged = [replace(order, nudge="up"), replace(order, nudge="down")]
+        controls = [self._recorded(look, self.length.steps, rounding=one) for one in nudged]
+        return judge_rounding(proof, before, after, controls)
 
     def _prove_alive(self, candidate: Candidate, look: ScriptLook) -> FixProof:
         files, environment = _changes(candidate)
@@ -327,11 +317,11 @@ class _Fixer:
         files, environment = self.fix.files, self.fix.environment
         self.fix.files, self.fix.environment = {}, {}
         try:
-            before = [*self.first, self._recorded(look, self.steps)]
-            after = [self._recorded(look, self.steps, files, environment) for _ in range(2)]
+            before = [*self.first, self._recorded(look, self.length.steps)]
+            after = [self._recorded(look, self.length.steps, files, environment) for _ in range(2)]
         finally:
             self.fix.files, self.fix.environment = files, environment
-        proof = judge(self.accepted[-1].candidate, before, after, boundaries=_boundaries(look, before[0]))
+        proof = judge(self.accepted[-1].candidate, before, after, boundaries=boundaries_of(look, before[0]))
         return proof if proof.claim in self.allowed and proof.is_gain else None
 
     def _accept(self, proof: FixProof) -> None:
@@ -353,6 +343,7 @@ class _Fixer:
         steps: int | None,
         files: Mapping[Path, bytes] | None = None,
         environment: Mapping[str, str] | None = None,
+        rounding: RoundingOrder = PLAIN,
     ) -> RecordedRun:
         left_s = self.deadline.left_s
         if not left_s:
@@ -360,32 +351,13 @@ class _Fixer:
                 record=None, batches=(), steps=0, seconds=0.0, peak_bytes=None, printed=(), ended=False,
                 timed_out=True,
             )  # fmt: skip
-        patience_s = min(left_s, _PATIENCE * (look.start_s + self.run_s) + 10)
-        return self.fix.run(steps, patience_s=patience_s, files=files, environment=environment)
+        patience_s = min(left_s, _PATIENCE * (look.start_s + self.length.seconds) + 10)
+        return self.fix.run(steps, patience_s=patience_s, files=files, environment=environment, rounding=rounding)
 
     def _cost_s(self, look: ScriptLook, *, launches: int) -> float:
-        return launches * (look.start_s + self.run_s)
+        return launches * (look.start_s + self.length.seconds)
 
 
 def _changes(candidate: Candidate) -> tuple[dict[Path, bytes], dict[str, str]]:
     files = {} if candidate.after == candidate.before else {candidate.file: candidate.after.encode("utf-8")}
     return files, dict(candidate.environment)
-
-
-def _seconds_of_steps(told: LaunchRecord) -> list[float]:
-    return [seconds for one in told.seen if one.trains for event in one.steps for seconds in event.seconds]
-
-
-def _workers(look: ScriptLook) -> int | None:
-    """How many workers to try: enough that loading keeps up with the rest of a step; None where it does."""
-    loader = look.training
-    if loader is None or loader.num_workers or look.wait_share < _WAIT_SHARE:
-        return None
-    needed = look.wait_share / max(0.05, 1 - look.wait_share)
-    return max(1, min(int(needed) + 1, max(_CPU_WORKERS, int(cpus_usable()))))
-
-
-def _boundaries(look: ScriptLook, run: RecordedRun) -> int:
-    length = 0 if look.feeding is None else look.feeding.length or 0
-    steps = 0 if run.record is None else run.record.steps
-    return steps // length if length else 0

@@ -35,6 +35,8 @@ class HookOrder(ProfilePart):
     batches of those loaders with the largest samples.
     `record` asks for a StateRecord, `lines` for LinesSeen; then the look goes on for up to `evaluation_s` seconds where
     the source evaluates and the steps did not come to it.
+    `nudge` moves each weight by its last bit before it is used,
+    and with `single` by that of single precision, in which batches are then compared.
     `device_limit_bytes` is what torch may take of its GPU, that of `device_index` or of the process's local rank.
     """
 
@@ -49,6 +51,8 @@ class HookOrder(ProfilePart):
     wake_s: float = Field(default=0.0, ge=0)
     record_samples: bool = False
     record: bool = False
+    nudge: Literal["", "up", "down"] = ""
+    single: bool = False
     lines: bool = False
     evaluation_s: float = Field(default=0.0, ge=0)
     device_limit_bytes: int | None = Field(default=None, ge=1)
@@ -216,6 +220,7 @@ class StateRecord(ProfilePart):
     at: float
     steps: int
     roots: tuple[str, ...]
+    losses: tuple[float | None, ...] = ()
     state: dict[str, str]
     files: dict[str, int]
     seconds: float
@@ -223,6 +228,8 @@ class StateRecord(ProfilePart):
 
 class LinesSeen(ProfilePart):
     """The user's own lines on the main thread's stack: file, line, and in how many of `looks`.
+
+    In `computing` of them a module, a backward or an optimizer was on the stack.
 
     `keeps` are lines that add to what grew from step to step; `no_backward` ran modules in evaluation whose graph no
     backward reached. `evaluated_after`: the steps before the first evaluation, None where none was seen; `awaited`: the
@@ -237,6 +244,7 @@ class LinesSeen(ProfilePart):
     no_backward: tuple[tuple[str, int], ...]
     anomaly: bool
     threads: int
+    computing: int = 0
     evaluated_after: int | None = None
     awaited: bool = False
 

@@ -16,7 +16,15 @@ STATE = {"parameters": "p", "torch's generator": "g"}
 
 
 def run(seconds=1.0, *, steps=20, peak=1000, **changes):
-    recorded = {"at": 0.0, "steps": steps, "roots": ("r",) * steps, "state": STATE, "files": {}, "seconds": 0.0}
+    recorded = {
+        "at": 0.0,
+        "steps": steps,
+        "roots": ("r",) * steps,
+        "losses": (),
+        "state": STATE,
+        "files": {},
+        "seconds": 0.0,
+    }
     recorded |= {name: changes.pop(name) for name in list(changes) if name in recorded}
     known = {
         "record": StateRecord(**recorded), "batches": ("b",) * steps, "steps": steps, "seconds": seconds,

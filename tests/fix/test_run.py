@@ -10,11 +10,13 @@ import pytest
 
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.fix import run as run_module
-from gpudoc.fix.model import Candidate, Claim, Evidence
+from gpudoc.fix.model import Candidate, Claim, Evidence, HotLine
 from gpudoc.fix.options import FixOptions
 from gpudoc.fix.proof import FixProof
 from gpudoc.fix.run import FixResult, run, write_changes
+from gpudoc.progress import SILENT
 from gpudoc.script.cell import Isolation
+from gpudoc.tune.trial.deadline import Deadline
 from tests.script.test_advice import look
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -196,3 +198,36 @@ def test_a_script_that_makes_no_step_is_refused_with_its_last_words(tmp_path, mo
     with pytest.raises(GpudocError, match="KeyError"):
         run(FixOptions(command=(sys.executable, "broken.py")))
     assert contents(tmp_path) == {"broken.py": b"raise KeyError('lr')\n"}
+
+
+@pytest.mark.parametrize(
+    ("allow", "claims"),
+    [
+        ("", {Claim.EXACT}),
+        ("rounding", {Claim.EXACT, Claim.ROUNDING}),
+        ("behaviour, rounding", {Claim.EXACT, Claim.BEHAVIOUR, Claim.ROUNDING}),
+    ],
+)
+def test_a_change_that_is_not_exact_is_offered_where_its_class_is_allowed(allow, claims):
+    assert FixOptions(allow=allow).claims == claims
+
+
+def test_a_change_that_only_rounds_otherwise_is_named_and_not_run_unless_it_is_allowed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "train.py"
+    path.write_text("import torch\n\ntorch.set_num_threads(1)\n")
+    evidence = Evidence(hot=(HotLine(path, 3, 0.5),), threads=1)
+
+    def asked(allow):
+        options = FixOptions(command=("python", "train.py"), allow=allow)
+        launches = SimpleNamespace(files={})
+        fixer = run_module._Fixer(options, launches, SILENT, Deadline(), options.claims)
+        return fixer._candidates(evidence, died=False), fixer.refused
+
+    found, refused = asked("")
+    assert found == []
+    assert [(one.rewrite, one.line) for one in refused] == [("few-threads", 3)]
+    assert "--allow rounding" in refused[0].reason
+    found, refused = asked("rounding")
+    assert [one.rewrite for one in found] == ["few-threads"]
+    assert refused == []

@@ -32,6 +32,7 @@ from gpudoc.fix.tree import (
     local_functions,
     loops_around,
     qualified,
+    words,
 )
 from gpudoc.patterns import IGNORECASE, Pattern
 
@@ -193,14 +194,15 @@ def _model_is_given_away(source: Source, place: Node) -> str:
 def _leaves_behind(source: Source, function: Function) -> str:
     """What a function gives to variables outside of it, other than its result, that may go into a backward."""
     fed = feeding_backward(source)
+    looked_up = bool({"getattr", "__dict__", "vars"} & words(source))
     outside = {
         name for one in below(function) if isinstance(one, cst.Global | cst.Nonlocal) for name, _ in binding(one)
     }
     for one in below(function):
         if isinstance(one, cst.Assign | cst.AugAssign) and not is_plain(one.value):
             for name, part in binding(one):
-                kept = isinstance(part, cst.Attribute) or name in outside
-                if kept and key(source, part) in fed:
+                kept = isinstance(part, cst.Attribute) or name in outside or not _is_own(function, name, one)
+                if kept and (looked_up or key(source, part) in fed):
                     return f"line {source.line(one)} keeps `{name}`, which may go into a backward"
         if isinstance(one, cst.Call) and called(one) in _GIVES and isinstance(one.func, cst.Attribute) and one.args:
             into, root = one.func.value, dotted(one.func.value).partition(".")[0]
@@ -208,6 +210,14 @@ def _leaves_behind(source: Source, function: Function) -> str:
             if not own and dotted(into) and not is_plain(one.args[-1].value):
                 return f"line {source.line(one)} gives something to `{dotted(into)}`, which others see too"
     return ""
+
+
+def _is_own(function: Function, name: str, writes: Node) -> bool:
+    """Whether a name that is written to is one of the function itself; `CACHE["x"] = 1` writes to another one's."""
+    targets = [one.target for one in writes.targets] if isinstance(writes, cst.Assign) else []
+    if not any(isinstance(one, cst.Subscript) for one in targets):
+        return True
+    return any(isinstance(one, cst.Assign | cst.AnnAssign) and one is not writes for one in bindings(function, name))
 
 
 def _result_is_needed(source: Source, function: Function) -> str:

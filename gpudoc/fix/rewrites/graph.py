@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import libcst as cst
 
-from gpudoc.fix.flow import FILLING, HARMLESS, backwards, feeding_backward, handed_to, is_plain, is_without_grad, key
+from gpudoc.fix.flow import (
+    FILLING,
+    HARMLESS,
+    backwards,
+    feeding_backward,
+    handed_to,
+    hidden_backward,
+    is_plain,
+    is_without_grad,
+    key,
+)
 from gpudoc.fix.model import Claim, Evidence
 from gpudoc.fix.rewrites.base import (
     Proposal,
@@ -161,6 +171,8 @@ def _second_pass(source: Source, call: cst.Call, arg: cst.Arg) -> str:
         return f"`{source.code(arg.value)}` decides it when the script runs"
     if {"create_graph", "grad_fn", "register_hook", "hessian", "jacobian"} & words(source):
         return "this file works with the graph itself, or with gradients of gradients"
+    if hidden := hidden_backward(source):
+        return f"line {hidden} looks up an attribute by its name, which may be `backward`"
     others = [one for one in backwards(source.module) if one is not call]
     if others:
         line = source.line(others[0])

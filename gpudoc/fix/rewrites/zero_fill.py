@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
+from gpudoc.fix.flow import backwards
 from gpudoc.fix.model import Claim, Evidence
 from gpudoc.fix.rewrites.base import Proposal, Rewrite, RewriteSite, drop_argument, measured_lines, statements
 from gpudoc.fix.source import Source
@@ -85,7 +86,23 @@ def _model_is_hidden(source: Source, call: cst.Call) -> str:
     runs = [one for one in calls(source.module) if dotted(one.func) == model]
     loops = loops_around(source, call)
     always = [one for one in runs if loops and not _under_condition(source, one, loops[0])]
-    return "" if always else f"it cannot be seen that `{model}` runs in each step"
+    if not always:
+        return f"it cannot be seen that `{model}` runs in each step"
+    return _steps_without_backward(source, loops[0])
+
+
+def _steps_without_backward(source: Source, loop: cst.CSTNode) -> str:
+    """Where an optimizer may step although no backward ran since the gradients were dropped."""
+    inside = set(below(loop))
+    runs = [one for one in backwards(loop) if not _under_condition(source, one, loop)]
+    first = min((source.span(one)[0] for one in runs), default=None)
+    if first is None:
+        return "it cannot be seen that a backward runs in each step"
+    for one in calls(source.module):
+        steps = called(one) == "step" and "sched" not in source.code(one.func).lower()
+        if steps and (one not in inside or source.span(one)[0] < first):
+            return f"line {source.line(one)} may step while there are no gradients"
+    return ""
 
 
 def _under_condition(source: Source, node: cst.CSTNode, loop: cst.CSTNode) -> bool:

@@ -162,7 +162,7 @@ class BatchFeed:
         if found is not None:
             stretch.samples = (stretch.samples or 0) + found
         if self._records:
-            stretch.digests.append(samples.digest(batch))
+            stretch.digests.append(samples.digest(batch, bool(self._report.order.get("single"))))
 
     def _looking(self, number: int) -> list[Any] | None:
         # the first batches are looked at more closely, those of a run only once

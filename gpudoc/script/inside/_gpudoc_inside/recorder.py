@@ -7,6 +7,7 @@ this costs is measured, so that it can be left out of the time of the steps.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import random
 import re
@@ -37,6 +38,8 @@ class StateRecorder:
         self.on = bool(report.order.get("record"))
         self.seconds = 0.0
         self._roots: list[str] = []
+        self._losses: list[float | None] = []
+        self._nudged: set[int] = set()
         self._files: dict[str, None] = {}
         self._optimizers: dict[int, Any] = {}
         self._modules: list[Any] = []
@@ -61,6 +64,11 @@ class StateRecorder:
             self._wrote(file)
             return save(value, file, *args, **named)
 
+        if nudge := self._report.order.get("nudge"):
+            handle = torch.nn.modules.module.register_module_forward_pre_hook(
+                lambda module, _args: self._nudge(torch, module, nudge)
+            )
+            self._report.undo.append(handle.remove)
         torch.autograd.backward, torch.save = recorded, saved
         self._report.undo.append(lambda: setattr(torch.autograd, "backward", backward))
         self._report.undo.append(lambda: setattr(torch, "save", save))
@@ -92,6 +100,7 @@ class StateRecorder:
             "record",
             steps=steps,
             roots=self._roots,
+            losses=self._losses,
             state=self._state(),
             files={_named(path): os.path.getsize(path) for path in self._files if os.path.isfile(path)},
             # what is digested here comes behind the last step, and is part of none
@@ -111,7 +120,24 @@ class StateRecorder:
             found = [tensors] if not isinstance(tensors, (list, tuple)) else list(tensors)
             small = [one for one in samples.tensors(found) if one.numel() <= _MOST_NUMBERS]
             self._roots.append(samples.digest(small)[:8])
+            self._losses.append(_number(small))
         self.seconds += time.perf_counter() - began
+
+    def _nudge(self, torch: Any, module: Any, nudge: str) -> None:
+        """Move each weight by its last bit, once, before a model first computes with it."""
+        if self._report.off or id(module) in self._nudged:
+            return
+        with self._report.guard("a control run"):
+            self._nudged.update(id(one) for one in module.modules())
+            to = float("-inf") if nudge == "down" else float("inf")
+            for held in module.parameters():
+                if id(held) in self._nudged or not held.is_floating_point():
+                    continue
+                self._nudged.add(id(held))
+                # without a new version of the tensor, which a graph may wait for
+                weights = held.data
+                single = weights.float() if self._report.order.get("single") else weights
+                weights.copy_(torch.nextafter(single, torch.full_like(single, to)))
 
     def _state(self) -> dict[str, str]:
         torch = sys.modules["torch"]
@@ -145,6 +171,14 @@ class StateRecorder:
         name = os.path.abspath(os.fsdecode(path))
         if not name.startswith((self._report.folder, "/dev/", "/proc/")) and "__pycache__" not in name:
             self._files[name] = None
+
+
+def _number(found: list[Any]) -> float | None:
+    """The loss that backward was called on; None where that is more than one number, or none that JSON has."""
+    if len(found) != 1 or found[0].numel() != 1 or found[0].is_complex():
+        return None
+    number = float(found[0].detach())
+    return number if math.isfinite(number) else None
 
 
 def _named(path: str) -> str:

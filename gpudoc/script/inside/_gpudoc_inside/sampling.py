@@ -22,6 +22,8 @@ _TOLD_EVERY_S = 2.0
 # two steps between which what is kept has grown, and by how many nodes of a graph or items at least
 _EARLY, _LATE, _GROWN = 6, 14, 6
 _MOST_NODES = 20_000
+# of torch: a module is called, autograd runs, an optimizer steps
+_COMPUTES = frozenset({"_call_impl", "_engine_run_backward", "profile_hook_step", "wrapper"})
 # what runs in evaluation mode in these steps is a frozen part or a first check, no evaluation between steps
 _SETTLED = 2
 
@@ -33,7 +35,7 @@ class LineSampler:
         self._report = report
         self.on = bool(report.order.get("lines"))
         self._counts: dict[tuple[str, int], int] = {}
-        self._looks = 0
+        self._looks = self._computing = 0
         self._main = threading.main_thread().ident
         self._done = False
         self._begun = False
@@ -134,6 +136,7 @@ class LineSampler:
             no_backward=[list(one) for one in list(self._no_backward)],
             anomaly=self._anomaly,
             threads=self._threads,
+            computing=self._computing,
             evaluated_after=self._evaluated_after,
             awaited=bool(self._has_evaluation) and self._evaluated_after is None,
         )
@@ -145,6 +148,7 @@ class LineSampler:
             if frame is None:
                 return
             self._looks += 1
+            self._computing += _computes(frame)
             for line in set(_lines(frame)):
                 self._counts[line] = self._counts.get(line, 0) + 1
             del frame
@@ -153,6 +157,16 @@ class LineSampler:
                 self._told_at = time.perf_counter()
                 with self._report.guard("a look"):
                     self._say()
+
+
+def _computes(frame: Any) -> bool:
+    """Whether a module, a backward or an optimizer is on the way here."""
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name in _COMPUTES and not _is_users(code.co_filename):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _lines(frame: Any) -> Iterator[tuple[str, int]]:

@@ -1,0 +1,63 @@
+"""How long a recorded run is, and what it comes to: steps that the budget allows, evaluations, ends of epochs. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpudoc.facts.host import cpus_usable
+from gpudoc.fix.launches import RecordedRun
+from gpudoc.script.look import ScriptLook
+from gpudoc.script.outcome import LaunchRecord
+
+_LEAST_RUN_S, _MOST_RUN_S = 4.0, 30.0
+_LEAST_COMPARED = 12
+# two launches of each side, and some time to spare; of a whole session twice as many
+_LEAST_RUNS, _USUAL_RUNS = 5, 8
+# a loader that is waited for less is left alone
+_WAIT_SHARE = 0.05
+_CPU_WORKERS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLength:
+    """The steps of a recorded run, None: to the script's own end; and the seconds that they take."""
+
+    steps: int | None = None
+    seconds: float = _MOST_RUN_S
+
+
+def length_of(told: LaunchRecord, look: ScriptLook, evaluated_after: int | None, left_s: float) -> RecordLength:
+    """As long as `left_s` allows, across the first evaluation and the end of an epoch where that fits."""
+    run_s = max(_LEAST_RUN_S, min(_MOST_RUN_S, left_s / _USUAL_RUNS - look.start_s))
+    affordable = max(_LEAST_COMPARED, int(run_s / max(1e-6, look.step_s)))
+    if told.status == 0 and told.num_steps <= affordable:
+        return RecordLength(None, run_s)
+    epoch = 0 if look.feeding is None or look.feeding.length is None else look.feeding.length
+    crossed = int(1.2 * epoch) + 1
+    steps = max(_LEAST_COMPARED, min(affordable, 4 * crossed) if epoch and crossed <= affordable else affordable)
+    if evaluated_after is not None and told.status != 0:
+        # the step behind the first evaluation ends with it
+        until_s = sum(_seconds_of_steps(told)[: evaluated_after + 1])
+        if until_s + look.start_s < left_s / _LEAST_RUNS:
+            return RecordLength(max(steps, evaluated_after + 1), max(run_s, until_s))
+    return RecordLength(steps, run_s)
+
+
+def workers_needed(look: ScriptLook) -> int | None:
+    """How many workers to try: enough that loading keeps up with the rest of a step; None where it does."""
+    loader = look.training
+    if loader is None or loader.num_workers or look.wait_share < _WAIT_SHARE:
+        return None
+    needed = look.wait_share / max(0.05, 1 - look.wait_share)
+    return max(1, min(int(needed) + 1, max(_CPU_WORKERS, int(cpus_usable()))))
+
+
+def boundaries_of(look: ScriptLook, run: RecordedRun) -> int:
+    """How many ends of epochs a recorded run came to."""
+    length = 0 if look.feeding is None else look.feeding.length or 0
+    steps = 0 if run.record is None else run.record.steps
+    return steps // length if length else 0
+
+
+def _seconds_of_steps(told: LaunchRecord) -> list[float]:
+    return [seconds for one in told.seen if one.trains for event in one.steps for seconds in event.seconds]

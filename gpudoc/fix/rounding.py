@@ -1,0 +1,116 @@
+"""What a change that only rounds otherwise is held against: the script itself, its first weights moved by one bit.
+
+Training makes small differences larger, so that a fixed bound says nothing after enough steps. How much larger is
+measured: control runs of the unchanged script give the distance that one bit makes, step by step. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gpudoc.fix.launches import RecordedRun, RoundingOrder
+from gpudoc.fix.model import Claim
+from gpudoc.fix.proof import FixProof, RoundingBound, beyond, equal_to_itself
+
+PLAIN, SINGLE = RoundingOrder(), RoundingOrder(single=True)
+# how many times as far as the control runs a change may be, at any step
+_TIMES = 3.0
+# and relative to the loss over the first steps, where nothing has been made larger yet
+_FIRST, _MOST_FIRST = 20, 1e-3
+_LAST_BIT = 2.0**-23
+
+
+def may_be_rounding(proof: FixProof, before: Sequence[RecordedRun], after: Sequence[RecordedRun]) -> bool:
+    """Whether control runs could show that a change which differs only rounds otherwise."""
+    return (
+        proof.candidate.claim is Claim.ROUNDING
+        and proof.claim is Claim.CHANGES
+        and proof.is_gain
+        and not any(_other(before[0], run, with_batches=False) for run in after)
+    )
+
+
+def judge_rounding(
+    proof: FixProof, before: Sequence[RecordedRun], after: Sequence[RecordedRun], controls: Sequence[RecordedRun]
+) -> FixProof:
+    """The proof with its claim: rounding where each loss lies within what the control runs allow, else as it was.
+
+    `before` and `after` begin with the runs that were recorded as the control runs were.
+    """
+    if any(run.timed_out for run in controls):
+        why = f"{proof.why}; there was no time for the control runs that a bound for its rounding takes"
+        return replace(proof, why=why, is_open=True)
+    reason = _no_bound(before, after, controls)
+    if reason:
+        return replace(proof, why=f"{proof.why}; no bound for its rounding could be had: {reason}")
+    found, reason = _within(before[0], after, controls)
+    if found is None:
+        return replace(proof, why=f"{proof.why}; {reason}")
+    files = next((text for run in after if (text := beyond(before[0], run))), "")
+    return replace(
+        proof,
+        claim=Claim.BEHAVIOUR if files else Claim.ROUNDING,
+        why=files,
+        rounding=found,
+        launches=proof.launches + len(controls),
+    )
+
+
+def _no_bound(before: Sequence[RecordedRun], after: Sequence[RecordedRun], controls: Sequence[RecordedRun]) -> str:
+    if any(run.failure or run.shortage or run.timed_out or run.record is None for run in (*controls, *after)):
+        return "a control run failed"
+    if own := equal_to_itself(before):
+        return f"the script is not equal to itself ({own})"
+    first = before[0]
+    other = next((text for run in (*controls, *after) if (text := _other(first, run))), "")
+    if other:
+        return other
+    for run in (first, *after, *controls):
+        losses = () if run.record is None else run.record.losses
+        if len(losses) < _FIRST:
+            return f"it takes {_FIRST} losses at least"
+        if not all(one is not None and math.isfinite(one) for one in losses):
+            return "not every loss is one finite number"
+    assert first.record is not None
+    if all(run.record is not None and run.record.losses == first.record.losses for run in controls):
+        return "one bit in the first weights makes no difference to the losses"
+    return ""
+
+
+def _other(first: RecordedRun, run: RecordedRun, *, with_batches: bool = True) -> str:
+    """What differs that no rounding explains: batches, steps, how often backward was called, random numbers."""
+    a, b = first.record, run.record
+    if a is None or b is None:
+        return "one of the launches was not recorded"
+    if a.steps != b.steps or len(a.roots) != len(b.roots):
+        return "steps or calls of backward differ"
+    if with_batches and first.batches != run.batches:
+        return "the batches differ"
+    drawn = [name for name in a.state if "generator" in name and a.state[name] != b.state.get(name)]
+    return f"{drawn[0]} differs at the end" if drawn else ""
+
+
+def _within(
+    first: RecordedRun, after: Sequence[RecordedRun], controls: Sequence[RecordedRun]
+) -> tuple[RoundingBound | None, str]:
+    base = _losses(first)
+    changed, control = [_losses(run) for run in after], [_losses(run) for run in controls]
+    far = allowed = envelope = 0.0
+    for index, loss in enumerate(base):
+        size = max(abs(loss), 1e-30)
+        # what one control run reached, the next steps may reach too
+        envelope = max(envelope, *(abs(one[index] - loss) for one in control))
+        distance = max(abs(one[index] - loss) for one in changed)
+        at = f"the loss of backward call {index + 1} is {distance / size:.1e} away"
+        if distance > _TIMES * max(envelope, _LAST_BIT * size):
+            return None, f"{at}, and one bit in the first weights makes {envelope / size:.1e}"
+        if index < _FIRST and distance > _MOST_FIRST * size:
+            return None, f"{at}, more than {_MOST_FIRST:.0e}"
+        far, allowed = max(far, distance / size), max(allowed, envelope / size)
+    return RoundingBound(far, allowed, len(base)), ""
+
+
+def _losses(run: RecordedRun) -> list[float]:
+    return [one for one in ([] if run.record is None else run.record.losses) if one is not None]
