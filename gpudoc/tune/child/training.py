@@ -63,8 +63,7 @@ class Unexchanged:
         return model
 
     def begin_step(self) -> None:
-        """As for any step."""
-        self._ranks.begin_step()
+        """Nothing: no rank reduces, so that none waits for another in backward."""
 
     def accumulating(self, model: nn.Module, last: bool) -> AbstractContextManager[object]:
         """As around any micro batch but the last: DDP reduces nothing."""

@@ -69,6 +69,9 @@ class Recorded(Alone):
         self.calls.append("vote")
         return flags
 
+    def begin_step(self):
+        self.calls.append("begin")
+
     def reduce_gradients(self, parameters):
         self.calls.append("reduce")
 
@@ -84,7 +87,7 @@ def test_a_step_exchanges_what_train_exchanges_or_nothing_at_all(tmp_path, monke
     ranks = Recorded()
     trainee = Trainee(workload, Variant(), torch.device("cpu"), ranks)
     before = trainee.evaluate(batch)
-    once = ["total", "accumulating, last: True", "vote", "reduce"]
+    once = ["total", "begin", "accumulating, last: True", "vote", "reduce"]
     for _ in range(2):
         trainee.step([batch])
         # in the first updates ranks also say whether the optimizer's state fits
@@ -96,5 +99,6 @@ def test_a_step_exchanges_what_train_exchanges_or_nothing_at_all(tmp_path, monke
     for _ in range(20):
         trainee.step([batch], exchange=False)
     trainee.drain()
+    # ranks that began a step in which gradients are exchanged would look for them at the next vote
     assert set(ranks.calls) == {"accumulating, last: False"}
     assert trainee.evaluate(batch) < before
