@@ -110,6 +110,7 @@ def run_of(told: LaunchRecord) -> RecordedRun:
     record = None if first is None else first.record
     stretch = None if first is None else steady(first, WARM_STEPS)
     steps = 0 if stretch is None else len(stretch.step_s)
+    total_s = 0.0 if stretch is None else sum(stretch.step_s)
     taken_s = 0.0 if record is None else record.seconds * steps / max(1, record.steps)
     error = told.error
     shortage = error.shortage if error is not None else None
@@ -122,7 +123,8 @@ def run_of(told: LaunchRecord) -> RecordedRun:
         record=record,
         batches=tuple(digest for event in (first.steps if first else ()) for digest in event.digests),
         steps=steps,
-        seconds=max(1e-9, (sum(stretch.step_s) if stretch else 0.0) - taken_s),
+        # a rest of less than half would be noise: what both sides do in recording only lowers the gain
+        seconds=max(1e-9, total_s / 2, total_s - taken_s),
         peak_bytes=max(peaks, default=None),
         printed=masked(told.tail),
         ended=told.status == 0,

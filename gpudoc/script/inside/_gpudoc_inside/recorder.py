@@ -82,11 +82,10 @@ class StateRecorder:
         """Keep what the end is judged by: the optimizer, and once the modules whose parameters it holds."""
         if not self.on or id(optimizer) in self._optimizers:
             return
-        began = time.perf_counter()
+        # once, and in a step that is warming up: it is part of no step whose time counts
         self._optimizers[id(optimizer)] = optimizer
         if not self._modules:
             self._modules = _modules_of(optimizer)
-        self.seconds += time.perf_counter() - began
 
     def tell(self, steps: int) -> None:
         """The record, once: when the steps that were asked for have run, or at the end."""

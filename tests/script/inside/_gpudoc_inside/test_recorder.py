@@ -81,13 +81,15 @@ def test_what_tempfile_draws_by_chance_is_no_part_of_a_files_name(tmp_path):
     assert any(path.endswith("/run_*/a.txt") for path in first.files)
 
 
-def test_its_seconds_are_those_within_the_steps_and_not_of_the_digests_behind_the_last_one(tmp_path):
+def test_its_seconds_are_those_of_every_step_and_not_of_what_is_done_once_in_the_first_or_behind_the_last(tmp_path):
     clock = """
 import sys, types, time
 inside, now = sys.modules["_gpudoc_inside.recorder"], [0.0]
 inside.time = types.SimpleNamespace(perf_counter=lambda: now[0], sleep=time.sleep)
 digest, state = inside.samples.digest, inside.StateRecorder._state
 inside.samples.digest = lambda tensors: (now.append(now.pop() + 1), digest(tensors))[1]
+modules = inside._modules_of
+inside._modules_of = lambda optimizer: (now.append(now.pop() + 500), modules(optimizer))[1]
 inside.StateRecorder._state = lambda self: (now.append(now.pop() + 1000), state(self))[1]
 """
     record = record_of(tmp_path, clock + TRAIN)
