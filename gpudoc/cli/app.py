@@ -49,7 +49,9 @@ class _Commands(TyperGroup):
     def resolve_command(self, ctx: typer.Context, args: list[str]) -> tuple[str | None, Any, list[str]]:  # type: ignore[override]
         """The command that was typed; GpudocError where there is none of that name."""
         if args and not args[0].startswith("-") and args[0] not in self.commands:
-            raise GpudocError(f"No such command {args[0]!r}.", hint=meant_command(args[0], tuple(self.commands)))
+            raise GpudocError(
+                f"No such command {args[0]!r}.", hint=meant_command(args[0], tuple(self.commands), args[1:])
+            )
         return super().resolve_command(ctx, args)
 
     # newer Typer has its own copy of click, with its own Context

@@ -35,14 +35,16 @@ _READS_ANY = Pattern(r"\b(?:hydra|fire|HfArgumentParser|LightningCLI|absl|parse_
 _MOST_SOURCE = 1 << 20
 
 
-def meant_command(name: str, commands: Collection[str]) -> str:
-    """What to type in place of `gpudoc NAME`, which does not exist; the list of commands where nothing is near."""
+def meant_command(name: str, commands: Collection[str], words: Sequence[str] = ()) -> str:
+    """What to type in place of `gpudoc NAME WORDS`, where NAME does not exist; the help where nothing is near."""
     place = Path(name)
     if os.path.exists(name):  # noqa: PTH110 - a name may be too long to ask
         of_kind = {".py": "doctor -- python", ".yaml": "tune --model", ".yml": "tune --model"}
         return f"gpudoc {of_kind.get(place.suffix, 'doctor')} {quote_path(name)}"
     if name.lower() in _ELSEWHERE:
-        return _ELSEWHERE[name.lower()]
+        meant = _ELSEWHERE[name.lower()]
+        named = len(words) == 1 and not words[0].startswith("-")
+        return meant.replace("--explain ID", f"--explain {quote(words[0])}") if named else meant
     near = get_close_matches(name.lower(), commands, n=3)
     sure = [one for one in near if one not in _REMOVES or _is_one_letter_off(name.lower(), one)]
     return f"gpudoc {sure[0]}" if sure else _HELP
@@ -65,7 +67,7 @@ def way_on(arguments: Sequence[str], message: str) -> str:
     extra = _EXTRA.search(message)
     script = next((word for word in arguments if word.endswith(".py")), "")
     words = extra[1] if extra is not None else script if message.startswith("No such option") else ""
-    if words and command in ("tune", "train", "bench"):
+    if words and command in ("tune", "train", "bench", "fix"):
         meant = _with_operand(command, arguments, words)
         if meant:
             return meant
@@ -85,7 +87,7 @@ def _with_operand(command: str, arguments: Sequence[str], words: str) -> str:
     if script:
         starts = [] if extra[0] != script else ["python" if script.endswith(".py") else "sh"]
         return " ".join([own, "--", *starts, *map(quote, behind)])
-    if command != "bench" and (extra[0].endswith((".yaml", ".yml")) or extra[0] in ("quickstart", "images")):
+    if command in ("tune", "train") and (extra[0].endswith((".yaml", ".yml")) or extra[0] in ("quickstart", "images")):
         return " ".join([own, "--model", *map(quote, behind)])
     return ""
 

@@ -135,3 +135,15 @@ def test_a_script_that_dies_of_an_option_of_gpudoc_is_said_before_and_after(tmp_
     assert lines[0] == f"gpudoc: {option[0]} goes to job.py, which does not name it; {meant}"
     assert lines[-1] == f"  try: {meant}"
     assert done.returncode in (1, 2)
+
+
+def test_the_cause_to_explain_is_put_into_the_line_that_is_offered(capsys):
+    assert app.run(["explain", "oom"]) == 2
+    assert capsys.readouterr().err.endswith("try: gpudoc doctor --explain oom\n")
+    assert meant_command("explain", COMMANDS, ["--json"]) == "gpudoc doctor --explain ID"
+    assert meant_command("explain", COMMANDS, ["a;b"]) == "gpudoc doctor --explain 'a;b'"
+
+
+def test_a_script_without_its_dashes_is_put_behind_them_for_fix_too(capsys):
+    assert app.run(["fix", "--budget", "2m", "train.py", "--lr", "1"]) == 2
+    assert "try: gpudoc fix --budget 2m -- python train.py --lr 1" in capsys.readouterr().err

@@ -21,8 +21,6 @@ _MOST_SHOWN = 6
 _GREW, _EXPLODED, _LARGE, _RISES = 3.0, 50.0, 10.0, 4
 # what no loss is that was in order some steps before, and what none is at all
 _HUGE, _ENORMOUS = 1e5, 1e12
-# a first printed step beyond this says nothing of the steps before it
-_FIRST_STEPS = 5
 
 
 def _find_nan(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
@@ -48,7 +46,7 @@ def _find_nan(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         yield _finding(
             "loss_nan_sudden", 0.8, seen, f"The loss becomes {losses[ill].value} from one log line to the next"
         )
-    elif not before and (first := losses[0].step) is not None and first <= _FIRST_STEPS:
+    elif not before and losses[0].is_of_first_steps:
         yield _finding("loss_nan_from_start", 0.8, seen)
     else:
         yield _finding("loss_nan", 0.75, seen)

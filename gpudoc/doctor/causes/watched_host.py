@@ -115,7 +115,7 @@ def judge_spinning(job: JobShares, lead: RankShares) -> Finding | Skip | None:
     return finding(
         found.id,
         lost=waited,
-        title=f"{found.title}: {percent(waited)} of what they want they wait for",
+        title=f"{found.title}: they wait for a CPU {percent(waited)} of their time",
         evidence=(Observation("waited_for_a_cpu", percent(waited), PROC), *found.evidence, *switches),
         fix=found.fix,
     )

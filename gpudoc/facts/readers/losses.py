@@ -30,6 +30,8 @@ _WHOLE = Pattern(_NUMBER, IGNORECASE)
 _BARE = Pattern(r"[-+]?(?:\d{1,12}(?:\.\d{0,12})?(?:e[-+]?\d{1,3})?|nan|inf)")
 _COUNTS = Pattern(r"(?i)(?:step|iter|iteration|epoch|batch|\d{1,9}(?:/\d{1,9})?)")
 _MOST_COUNTS, _FEWEST_BARE = 4, 2
+# a first printed step beyond this says nothing of the steps before it
+_FIRST_STEPS = 5
 _MOST_LINES, _LONGEST_NAME = 4_000, 40
 # the parts of a detector's loss, as the headings of its table
 _PARTS = ("box", "obj", "cls", "dfl")
@@ -54,6 +56,14 @@ class LoggedLoss:
         """The step or epoch that its line names; None without one."""
         found = _STEP.search(self.line.text)
         return None if found is None else int(found[1] or found[2])
+
+    @property
+    def is_of_first_steps(self) -> bool:
+        """Whether its line names one of the first steps; of epochs the first is one, and it may be called 0 or 1."""
+        found = _STEP.search(self.line.text)
+        if found is None:
+            return False
+        return int(found[1] or found[2]) <= (1 if found[0].lower().lstrip().startswith("epoch") else _FIRST_STEPS)
 
 
 def read_losses(lines: Sequence[Line]) -> tuple[LoggedLoss, ...]:

@@ -83,3 +83,19 @@ def test_values_behind_a_step_are_losses_where_they_end_in_nan(text):
 )
 def test_other_columns_of_figures_are_no_losses(text):
     assert values(text) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "early"),
+    [
+        ("step 3 loss nan", True),
+        ("iter 300 loss nan", False),
+        ("epoch 0: train_loss nan", True),
+        ("Epoch 1/10 loss: nan", True),
+        ("train_loss=nan after epoch 3, using bf16", False),
+        ("loss nan", False),
+    ],
+)
+def test_a_later_epoch_is_none_of_the_first_steps(line, early):
+    (loss,) = read_losses(read(line).text.lines)
+    assert loss.is_of_first_steps is early
