@@ -28,7 +28,7 @@ class RecordedRun:
     """One recorded run: what it came to, the seconds of its steps without the recording, its peak, what it printed.
 
     `shortage` is the memory that it died of; `failure` its last words where it failed otherwise; `timed_out`: it did
-    not come to its steps in time; `ended`: the script came to its own end.
+    not come to its steps in time; `ended`: the script came to its own end. `numbers` are those of what it printed.
     """
 
     record: StateRecord | None
@@ -38,6 +38,7 @@ class RecordedRun:
     peak_bytes: int | None
     printed: tuple[str, ...]
     ended: bool
+    numbers: tuple[str, ...] = ()
     shortage: Shortage | None = None
     failure: str = ""
     timed_out: bool = False
@@ -127,11 +128,18 @@ def run_of(told: LaunchRecord) -> RecordedRun:
         seconds=max(1e-9, total_s / 2, total_s - taken_s),
         peak_bytes=max(peaks, default=None),
         printed=masked(told.tail),
+        numbers=numbers_in(told.tail),
         ended=told.status == 0,
         shortage=shortage,
         failure=failure,
         timed_out=told.timed_out,
     )
+
+
+def numbers_in(text: str) -> tuple[str, ...]:
+    """The numbers of an output, in their order."""
+    lines = [_BAR.sub("=", line.rstrip("\r").rpartition("\r")[2]) for line in text.split("\n")]
+    return tuple(number for line in lines for number in _NUMBER.findall(line))
 
 
 def masked(text: str) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ LEAST_GAIN = 1.03
 # of the peak: what less memory has to be to count
 _LEAST_SAVED = 0.05
 _MOST_NAMED = 4
+_DIGITS = 4
 # what acts where an epoch begins shows itself from the second one on
 _BOUNDARIES = {"persistent-workers": 2}
 _ORDER = (Claim.EXACT, Claim.ROUNDING, Claim.BEHAVIOUR, Claim.CHANGES)
@@ -138,7 +139,7 @@ def _claim(
     found = next((text for run in after if (text := _difference(before[0], run))), "")
     if found:
         return Claim.CHANGES, f"the training is another one: {found}"
-    more = next((text for run in after if (text := beyond(before[0], run))), "")
+    more = next((text for run in after if (text := beyond(before[0], run))), "") or _other_numbers(before, after)
     claim = max(candidate.claim, Claim.BEHAVIOUR if more else Claim.EXACT, key=_ORDER.index)
     return claim, more
 
@@ -173,6 +174,24 @@ def beyond(one: RecordedRun, other: RecordedRun) -> str:
         return "it writes files of other sizes"
     if one.printed != other.printed:
         return "it prints other lines"
+    return ""
+
+
+def _other_numbers(before: Sequence[RecordedRun], after: Sequence[RecordedRun]) -> str:
+    """A printed number that the script as it is prints in each run, and the changed one does not.
+
+    Times differ from run to run, and one of few digits may be equal by chance.
+    """
+    first = before[0].numbers
+    if any(len(run.numbers) != len(first) for run in (*before, *after)):
+        return ""
+    for index, number in enumerate(first):
+        # 17:24 is a time of day
+        is_long = sum(map(str.isdigit, number)) >= _DIGITS and ":" not in number
+        is_result = is_long and all(run.numbers[index] == number for run in before)
+        other = next((run.numbers[index] for run in after if run.numbers[index] != number), None)
+        if is_result and other is not None:
+            return f"it prints {other} where it printed {number}"
     return ""
 
 

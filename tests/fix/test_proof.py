@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpudoc.fix.launches import RecordedRun, masked
+from gpudoc.fix.launches import RecordedRun, masked, numbers_in
 from gpudoc.fix.model import Candidate, Claim
 from gpudoc.fix.proof import describe, judge, judge_alive
 from gpudoc.process.shortage import Shortage
@@ -76,6 +76,29 @@ def test_equal_trainings_that_write_or_print_otherwise_are_a_change_of_behaviour
     found = proof([run(2.0), run(2.0)], [run(1.0, **changes), run(1.0, **changes)])
     assert found.claim is Claim.BEHAVIOUR
     assert words in found.why
+
+
+def test_a_printed_result_that_differs_is_a_change_of_behaviour_and_a_time_is_not():
+    def printing(*numbers):
+        return run(numbers=numbers)
+
+    before = [printing("0.8125", "12.41"), printing("0.8125", "12.67")]
+    assert proof(before, [printing("0.8125", "3.052"), printing("0.8125", "3.117")]).claim is Claim.EXACT
+    found = proof(before, [printing("0.8125", "3.052"), printing("0.8200", "3.117")])
+    assert (found.claim, found.why) == (Claim.BEHAVIOUR, "it prints 0.8200 where it printed 0.8125")
+    assert proof([printing("17:24")] * 2, [printing("17:25")] * 2).claim is Claim.EXACT
+    # of a single digit nobody knows whether it is a time
+    assert proof([printing("3"), printing("3")], [printing("2"), printing("2")]).claim is Claim.EXACT
+
+
+def test_the_numbers_of_an_output_are_those_that_are_masked():
+    assert numbers_in("epoch 1 loss 0.5\n 40%|████    | 4/10\r 100%|██████████| 10/10\n") == (
+        "1",
+        "0.5",
+        "100",
+        "10",
+        "10",
+    )
 
 
 def test_nothing_is_called_equal_where_the_script_is_not_equal_to_itself():

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import libcst as cst
 
+from gpudoc.fix.flow import backwards
 from gpudoc.fix.model import Claim, Evidence
 from gpudoc.fix.rewrites.base import Proposal, Rewrite, RewriteSite, replace
-from gpudoc.fix.source import Edit, Source
-from gpudoc.fix.tree import argument, called, calls, enclosing, is_false, is_true, qualified, words
+from gpudoc.fix.source import Edit, Node, Source
+from gpudoc.fix.tree import argument, called, calls, enclosing, is_false, is_true, local_functions, qualified, words
+from gpudoc.patterns import Pattern
 
 ID = "anomaly-off"
 _SWITCHES = ("torch.autograd.set_detect_anomaly", "torch.autograd.anomaly_mode.set_detect_anomaly")
+# what a NaN is not
+_OTHER = Pattern(
+    r"^\W*(?:KeyboardInterrupt|StopIteration|ImportError|OSError|FileNotFoundError|IndexError|KeyError)\W*$"
+)
+_DEPTH = 4
 _CONTEXTS = ("torch.autograd.detect_anomaly", "torch.autograd.anomaly_mode.detect_anomaly")
 
 
@@ -29,9 +36,35 @@ def find(source: Source, evidence: Evidence) -> list[Proposal]:
         return [site.refuse(edit)]
     if "is_anomaly_enabled" in words(source):
         return [site.refuse("the script asks whether anomaly detection is on, so it may do something else without it")]
-    if enclosing(source, call, cst.Try) is not None:
-        return [site.refuse("a try around it may count on the error that anomaly detection raises at a NaN")]
+    if enclosing(source, call, cst.Try) is not None or _is_caught(source):
+        return [
+            site.refuse(
+                "a try around it or around a backward may count on the error that anomaly detection raises at a NaN"
+            )
+        ]
     return [site.change([edit], "A NaN in a backward no longer stops the script.")]
+
+
+def _is_caught(source: Source) -> bool:
+    """Whether a `try` or `suppress` may catch what a backward raises."""
+    for one in source.nodes:
+        if isinstance(one, cst.Try):
+            kinds = [handler.type for handler in one.handlers]
+            catches = any(kind is None or not _OTHER.search(source.code(kind)) for kind in kinds)
+        elif isinstance(one, cst.With):
+            catches = any("suppress" in source.code(item.item) for item in one.items)
+        else:
+            continue
+        if catches and _comes_to_backward(source, one.body, depth=0):
+            return True
+    return False
+
+
+def _comes_to_backward(source: Source, place: Node, *, depth: int) -> bool:
+    if backwards(place):
+        return True
+    functions = [one for call in calls(place) for one in local_functions(source, called(call))]
+    return depth < _DEPTH and any(_comes_to_backward(source, one, depth=depth + 1) for one in functions)
 
 
 def _edit(source: Source, call: cst.Call) -> Edit | str | None:

@@ -9,7 +9,7 @@ import libcst as cst
 
 from gpudoc.fix.model import Evidence
 from gpudoc.fix.rewrites.base import insert_line, measured_lines, statements
-from gpudoc.fix.rewrites.vocabulary import CHANGING, OPTIONS, READS_ONLY
+from gpudoc.fix.rewrites.vocabulary import CHANGING, OPTIONS, READS_ONLY, VIEWS
 from gpudoc.fix.source import Edit, Node, Source
 from gpudoc.fix.tree import (
     Function,
@@ -112,6 +112,8 @@ def _is_number(source: Source, value: Node) -> bool:
 
 def is_set_once(source: Source, statement: Node, name: str) -> bool:
     """Whether `__init__` alone sets `self.x`, and to a plain value: no module, parameter or buffer."""
+    if {"setattr", "__dict__"} & words(source):
+        return False
     function = function_of(source, statement)
     owner = class_of(source, function) if function is not None else None
     initial = methods(owner).get("__init__") if owner is not None else None
@@ -138,9 +140,9 @@ def changed_later(source: Source, scope: Node, made: NamedValue) -> str:
     names = [made.name]
     # a row of a table is a part of it
     for one in below(scope):
-        if isinstance(one, cst.Assign) and one is not own and _root(one.value) in names:
+        if isinstance(one, cst.Assign) and one is not own and root(one.value) in names:
             names += [name for name, _ in binding(one) if "." not in name]
-        if isinstance(one, cst.For) and _root(one.iter) in names:
+        if isinstance(one, cst.For) and root(one.iter) in names:
             names += [name for name, _ in binding(one)]
     for name in dict.fromkeys(names):
         for one in bindings(scope, name):
@@ -155,16 +157,21 @@ def changed_later(source: Source, scope: Node, made: NamedValue) -> str:
 
 def _writes_into(node: Node, name: str) -> bool:
     return isinstance(node, cst.Assign) and any(
-        isinstance(one.target, cst.Subscript | cst.Attribute) and _root(one.target) == name for one in node.targets
+        isinstance(one.target, cst.Subscript | cst.Attribute) and root(one.target) == name for one in node.targets
     )
 
 
-def _root(node: Node) -> str:
+def root(node: Node) -> str:
     """The variable that a value is, or is a part of."""
-    while isinstance(node, cst.Subscript | cst.Attribute):
-        node = node.value
+    while True:
+        if isinstance(node, cst.Subscript | cst.Attribute):
+            node = node.value
+        elif isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and called(node) in VIEWS:
+            node = node.func.value
+        else:
+            break
     if isinstance(node, cst.Call) and node.args and called(node) in ("from_numpy", "as_tensor", "asarray"):
-        return _root(node.args[0].value)
+        return root(node.args[0].value)
     return node.value if isinstance(node, cst.Name) else ""
 
 
@@ -202,10 +209,11 @@ def _only_reads(source: Source, call: cst.Call) -> bool:
     if name in READS_ONLY or qualified(source, call.func).split(".")[0] in ("torch", "numpy"):
         return True
     shown = [one for one in source.nodes if isinstance(one, cst.FunctionDef) and one.name.value in (name, "forward")]
-    return bool(shown) and not any(_changes_in_place(one) for function in shown for one in below(function))
+    return bool(shown) and not any(changes_in_place(one) for function in shown for one in below(function))
 
 
-def _changes_in_place(node: Node) -> bool:
+def changes_in_place(node: Node) -> bool:
+    """Whether a node writes into what it got."""
     name = called(node) if isinstance(node, cst.Call) else ""
     written = isinstance(node, cst.AssignTarget) and isinstance(node.target, cst.Subscript)
     return written or isinstance(node, cst.AugAssign) or (name.endswith("_") and not name.endswith("__"))

@@ -7,6 +7,7 @@ import libcst as cst
 from gpudoc.fix.flow import backwards, feeding_backward, key
 from gpudoc.fix.model import Claim, Evidence
 from gpudoc.fix.rewrites.base import Proposal, Rewrite, RewriteSite, measured_lines, replace, statements
+from gpudoc.fix.rewrites.held import changes_in_place, root
 from gpudoc.fix.rewrites.vocabulary import DRAWS
 from gpudoc.fix.source import Node, Source
 from gpudoc.fix.tree import (
@@ -17,8 +18,10 @@ from gpudoc.fix.tree import (
     calls,
     dotted,
     enclosing,
+    local_functions,
     methods,
     model_is_shown,
+    qualified,
     scope_of,
     uses,
     words,
@@ -89,7 +92,14 @@ def _reused(source: Source, statement: Node, call: cst.Call, first: cst.Assign) 
             above = source.parent(one)
             if not (isinstance(above, cst.Attribute) and above.attr.value == "zero_grad"):
                 return site.refuse(f"line {source.line(one)} may change the model or the batch between the two calls")
-        if any(name in (out, dotted(call.args[0].value), dotted(call.func)) for name, _ in binding(one)):
+        both = (out, dotted(call.args[0].value))
+        if isinstance(one, cst.Assign) and root(one.value) in both:
+            return site.refuse(
+                f"line {source.line(one)} gives the batch or the output another name, which may be changed"
+            )
+        if isinstance(one, cst.Call) and any(root(arg.value) in both for arg in one.args) and _may_write(source, one):
+            return site.refuse(f"line {source.line(one)} may change the model or the batch between the two calls")
+        if any(name in (*both, dotted(call.func)) for name, _ in binding(one)):
             return site.refuse(f"line {source.line(one)} sets one of the names between the two calls")
     off = any(
         isinstance(above, cst.With) and any("no_grad" in source.code(item.item) for item in above.items)
@@ -108,6 +118,14 @@ def _reused(source: Source, statement: Node, call: cst.Call, first: cst.Assign) 
     if goes_back and not off:
         return site.refuse("both results go into a backward, and one graph would sum the gradients in another order")
     return site.change([replace(source, call, f"{out}.detach()")])
+
+
+def _may_write(source: Source, call: cst.Call) -> bool:
+    """Whether a function of this file that is called changes something in place, or one of another file may."""
+    first = qualified(source, call.func).partition(".")[0]
+    if first:
+        return first not in ("torch", "numpy", "math")
+    return any(changes_in_place(one) for function in local_functions(source, called(call)) for one in below(function))
 
 
 def _differs(source: Source, call: cst.Call) -> str:

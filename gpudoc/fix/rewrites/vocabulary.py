@@ -54,4 +54,9 @@ CHANGING = FILLING | _set("""
     pop popleft popitem clear remove sort reverse fill resize setflags drop add_tokens add_special_tokens
     enable_truncation enable_padding
 """)
+# what these give is another look at the same memory
+VIEWS = _set("""
+    view view_as reshape t permute transpose squeeze unsqueeze flatten ravel expand narrow select diagonal unbind chunk
+    split numpy detach contiguous swapaxes
+""")
 DRAWS = Pattern(r"rand|normal|uniform|bernoulli|multinomial|shuffle|sample|choice|seed|empty")

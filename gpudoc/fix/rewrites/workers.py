@@ -5,6 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from gpudoc.fix.flow import FILLING
+from gpudoc.fix.rewrites.held import root
 from gpudoc.fix.source import Source
 from gpudoc.fix.tree import (
     argument,
@@ -16,6 +17,7 @@ from gpudoc.fix.tree import (
     calls,
     dotted,
     function_of,
+    local_class,
     local_functions,
     methods,
     qualified,
@@ -39,6 +41,7 @@ _HANDLES = frozenset(
 )
 _ON_GPU = frozenset({"cuda"})
 _CHANGING = FILLING | {"pop", "popleft", "popitem", "clear", "remove", "sort", "reverse"}
+_KEEPS = Pattern(r"(?m)rand|shuffle|manual_seed|^\s+global\s|lru_cache|\.sample\(|\.choice")
 _SEEDED = frozenset({"default_rng", "RandomState", "Random"})
 
 
@@ -59,11 +62,20 @@ def why_not_in_workers(source: Source, call: cst.Call, owner: cst.ClassDef | Non
         return f"`{drawing[0]}` draws random numbers, and a worker draws others than the main process"
     collate = argument(call, "collate_fn", 6)
     bodies: list[cst.CSTNode] = [owner] if owner is not None else []
+    bodies += [
+        one for name in (bases(source, owner) if owner else ()) if (one := local_class(source, name)) is not None
+    ]
     if collate is not None:
         bodies += [collate.value, *local_functions(source, dotted(collate.value).rsplit(".", 1)[-1])]
     if owner is not None and (reason := _calls_unknown(source, owner) or _set_from_outside(source, owner)):
         return reason
+    if "setattr" in words(source):
+        return "the script sets attributes by their names, perhaps of the data set, and workers have copies of it"
+    if reason := changed_meanwhile(source, call, owner):
+        return reason
     for body in bodies:
+        if (reason := _shares_handle(source, body)) or (reason := _neighbour_draws(source, body)):
+            return reason
         if reason := differs_in_worker(source, body, depth=0):
             return reason
     return ""
@@ -85,6 +97,15 @@ def differs_in_worker(source: Source, body: cst.CSTNode, *, depth: int) -> str:
                 return f"`{full}` draws random numbers for a sample, and a worker draws others than the main process"
             if called_name in _ON_GPU or (called_name == "to" and "cuda" in source.code(one)):
                 return f"`{name}` holds or makes tensors on the GPU, which worker processes cannot share safely"
+            if (
+                one not in inside
+                and called_name == "next"
+                and one.args
+                and dotted(one.args[0].value).startswith("self.")
+            ):
+                return f"`{name}` goes on with an iterator from sample to sample, and each worker has a copy of it"
+            if one not in inside and (outer := _changes_outside(source, one)):
+                return f"`{name}` changes `{outer}`, which stands outside of it, and each worker would change its copy"
             if one not in inside and _changes_own(one):
                 return f"`{name}` calls `{full}` while it reads samples, and each worker would change its copy"
             if one not in inside and depth < 3:
@@ -126,11 +147,14 @@ def _calls_unknown(source: Source, owner: cst.ClassDef) -> str:
     if not given:
         return ""
     for function in source.nodes:
-        if not isinstance(function, cst.FunctionDef) or function.name.value == "forward":
+        if not isinstance(function, cst.FunctionDef | cst.Lambda):
+            continue
+        name = function.name.value if isinstance(function, cst.FunctionDef) else "lambda"
+        if name == "forward":
             continue
         for call in calls(function):
-            if _draws(source, call) and call not in set(calls(owner)):
-                return f"`{source.code(given[0].func)}` may be `{function.name.value}`, which draws random numbers"
+            if _draws(source, call) and (name == "lambda" or call not in set(calls(owner))):
+                return f"`{source.code(given[0].func)}` may be `{name}`, which draws random numbers"
     return ""
 
 
@@ -144,6 +168,100 @@ def _set_from_outside(source: Source, owner: cst.ClassDef) -> str:
                 if "." in name and not name.startswith("self.") and name.split(".")[-1] in own:
                     return f"line {source.line(one)} changes `{name}`, and workers would go on with their copies"
     return ""
+
+
+def _changes_outside(source: Source, call: cst.Call) -> str:
+    """The name outside of a function on which it calls what changes it."""
+    function = function_of(source, call)
+    if function is None or not isinstance(call.func, cst.Attribute) or call.func.attr.value not in _CHANGING:
+        return ""
+    name = dotted(call.func.value).partition(".")[0]
+    if not name or name == "self" or bindings(function, name):
+        return ""
+    return name
+
+
+def changed_meanwhile(source: Source, call: cst.Call, owner: cst.ClassDef | None) -> str:
+    """Where the script changes what a data set was made of or reads, after the loader was made or in a function."""
+    names = {name for part in _made_of(source, call) for name in _read(source, part)}
+    own = set(below(owner)) if owner is not None else set()
+    if owner is not None:
+        bound = {name for one in own for name, _ in binding(one)}
+        names |= _read(source, owner) - bound - {"self"}
+    for one in source.nodes:
+        if one in own or not isinstance(one, cst.Assign | cst.AugAssign | cst.Call):
+            continue
+        if source.span(one)[0] < source.span(call)[1] and function_of(source, one) is function_of(source, call):
+            continue
+        if (name := _changed_name(one)) in names and name:
+            return f"line {source.line(one)} changes `{name}`, and workers would go on with their copies"
+    return ""
+
+
+def _shares_handle(source: Source, body: cst.CSTNode) -> str:
+    """A file or a connection of the script that samples are read through."""
+    for name in sorted(_read(source, body)):
+        for one in bindings(source.module, name):
+            value = one.value if isinstance(one, cst.Assign) else None
+            if isinstance(value, cst.Call) and called(value) in _HANDLES and function_of(source, one) is None:
+                return f"`{name}` is opened by the script, and processes would share it"
+    return ""
+
+
+def _neighbour_draws(source: Source, body: cst.CSTNode) -> str:
+    """A function of another file of the script that samples are made by, where that file draws or keeps something."""
+    for call in calls(body):
+        parts = qualified(source, call.func).lstrip(".").split(".")
+        file = source.path.parent.joinpath(*parts[:-1]).with_suffix(".py") if len(parts) > 1 else None
+        if file is None or not file.is_file():
+            continue
+        try:
+            text = file.read_text("utf-8")
+        except (OSError, ValueError):
+            return f"`{called(call)}` is in {file.name}, which cannot be read"
+        if _KEEPS.search(text):
+            return f"`{called(call)}` is in {file.name}, which draws random numbers or keeps something"
+    return ""
+
+
+def _read(source: Source, node: cst.CSTNode) -> set[str]:
+    """The names that stand for values in a node, and not for attributes or keywords."""
+    found = set()
+    for one in below(node):
+        above = source.parent(one)
+        attribute = isinstance(above, cst.Attribute) and above.attr is one
+        keyword = isinstance(above, cst.Arg) and above.keyword is one
+        if isinstance(one, cst.Name) and not attribute and not keyword:
+            found.add(one.value)
+    return found
+
+
+def _made_of(source: Source, call: cst.Call) -> list[cst.CSTNode]:
+    """What the data set of a loader is made of: the arguments of its call."""
+    arg = argument(call, "dataset", 0)
+    if arg is None:
+        return []
+    value: cst.CSTNode = arg.value
+    if isinstance(value, cst.Name):
+        made = [one for one in bindings(source.module, value.value) if isinstance(one, cst.Assign)]
+        values = [one.value for one in made]
+    else:
+        values = [arg.value]
+    return [one.value for made_by in values if isinstance(made_by, cst.Call) for one in made_by.args]
+
+
+def _changed_name(node: cst.CSTNode) -> str:
+    """The variable into which a statement writes, or on which a call works in place."""
+    if isinstance(node, cst.Call):
+        if not isinstance(node.func, cst.Attribute):
+            return ""
+        method = node.func.attr.value
+        changes = method in _CHANGING or (method.endswith("_") and not method.endswith("__"))
+        return root(node.func.value) if changes else ""
+    targets = [one.target for one in node.targets] if isinstance(node, cst.Assign) else []
+    if isinstance(node, cst.AugAssign):
+        return root(node.target)
+    return next((root(one) for one in targets if isinstance(one, cst.Subscript | cst.Attribute)), "")
 
 
 def _changes_own(call: cst.Call) -> bool:
@@ -174,10 +292,10 @@ def _writes_outside(source: Source, node: cst.Assign | cst.AugAssign) -> str:
     function = function_of(source, node)
     targets = [one.target for one in node.targets] if isinstance(node, cst.Assign) else [node.target]
     for target in targets:
-        if isinstance(target, cst.Subscript) and isinstance(target.value, cst.Name) and function is not None:
-            made = [one for one in bindings(function, target.value.value) if one is not node]
-            if not made:
-                return target.value.value
+        if isinstance(target, cst.Subscript) and function is not None and (name := root(target.value)) != "self":
+            made = [one for one in bindings(function, name) if one is not node]
+            if name and not made:
+                return name
     return ""
 
 

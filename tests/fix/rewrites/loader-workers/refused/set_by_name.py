@@ -1,0 +1,26 @@
+# loader `loader = DataLoader`; workers 2 -> refused: sets attributes by their names
+import re, random
+import numpy as np
+import torch
+from torch import nn
+import torch.nn.functional as F
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+class Data(Dataset):
+    def __init__(self):
+        self.scale = 1
+
+    def __len__(self):
+        return 500
+
+    def __getitem__(self, i):
+        return torch.ones(8) * self.scale
+
+model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4))
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = DataLoader(Data(), 16)
+for x in loader:
+    setattr(loader.dataset, 'scale', 2)
+    loss = model(x).sum()
+    loss.backward()
+    opt.step()
