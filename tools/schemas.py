@@ -171,6 +171,15 @@ def error() -> Schema:
     return _document("gpudoc.error.v1", {"type": "object", "properties": said, "required": list(said)}, Records())
 
 
+def check() -> Schema:
+    """What `gpudoc check --json` prints; a file without a mistake has an empty list."""
+    text = {"type": "string"}
+    row = {"file": text, "mistakes": {"type": "array", "items": text}}
+    files = {"type": "array", "items": {"type": "object", "properties": row, "required": list(row)}}
+    listed = {"type": "object", "properties": {"files": files}, "required": ["files"]}
+    return _document("gpudoc.check.v1", listed, Records())
+
+
 def _document(name: str, schema: Schema, records: Records) -> Schema:
     properties = {"schema": {"const": name}, **schema["properties"]}
     body = {**schema, "properties": properties, "required": ["schema", *schema["required"]]}
@@ -190,6 +199,7 @@ def schemas() -> dict[str, Schema]:
         TRAIN: train(),
         FIX: fix(),
         "gpudoc.causes.v1": causes(),
+        "gpudoc.check.v1": check(),
         "gpudoc.error.v1": error(),
         "gpudoc.profile.v1": _of_model("gpudoc.profile.v1", Profile),
         "gpudoc.bench.v1": _of_model("gpudoc.bench.v1", RecordDocument),

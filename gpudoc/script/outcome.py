@@ -28,6 +28,7 @@ _MEMORY = {
 # what fits is no question of what is learned
 _OF_MEMORY = ("fit", "steady")
 _TERMINAL = Pattern(r"EOFError|Inappropriate ioctl|not a (tty|terminal)|/dev/tty|setupterm|No controlling terminal")
+_ASK_DOCTOR = "gpudoc doctor -- COMMAND, with the same command, runs it as it is and names the cause"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +196,7 @@ def _hint(told: LaunchRecord, name: str, otherwise: str = "") -> str:
     if otherwise:
         return otherwise
     last = _last_lines(told.tail)
-    return last if last and last not in (told.error.text if told.error else last) else "run it by itself first"
+    return last if last and last not in (told.error.text if told.error else last) else _ASK_DOCTOR
 
 
 def _last_lines(tail: str) -> str:

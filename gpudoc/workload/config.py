@@ -40,6 +40,8 @@ def _check_target(text: str) -> str:
 
 
 TargetName = Annotated[str, AfterValidator(_check_target)]
+# no file of gpudoc is needed to train or tune a script that reads one of its own
+_OF_A_SCRIPT = "if a script of yours reads this file: gpudoc train -- python train.py, which needs no config of gpudoc"
 
 
 class ConfigSection(BaseModel):
@@ -236,9 +238,19 @@ def load_config(source: str) -> LoadedConfig:
     if not path.suffix and not os.path.exists(path):  # noqa: PTH110
         raise GpudocError(f"{source}: no such file or built-in workload{nearest(source, BUILTIN)}")
     document = read_document(path, "config")
-    config = validate(document, document.data, Config, "config")
+    try:
+        config = validate(document, document.data, Config, "config")
+    except GpudocError as problem:
+        if _is_of_a_script(document.data):
+            raise GpudocError(problem.message, hint=_OF_A_SCRIPT) from problem
+        raise
     _check_builtin_module(config, document)
     return LoadedConfig(name=path.stem, folder=path.resolve().parent, config=config)
+
+
+def _is_of_a_script(data: object) -> bool:
+    """Whether none of a config's own sections is there: then it most likely belongs to a training script."""
+    return isinstance(data, Mapping) and bool(data) and not {"model", "data", "loss", "optimizer"} & set(data)
 
 
 def _check_builtin_module(config: Config, document: YamlDocument) -> None:

@@ -67,3 +67,21 @@ def test_an_editor_finds_the_line_that_doctor_names(tmp_path, capsys):
     pattern = matcher("gpudoc")
     (match,) = [m for line in capsys.readouterr().out.splitlines() if (m := re.match(pattern["regexp"], line))]
     assert (match[pattern["file"]], match[pattern["line"]]) == ("net.py", "12")
+
+
+def test_json_is_one_document_of_all_files_with_a_list_of_mistakes_for_each(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.yaml").write_text("classes: 4\n")
+    shutil.copy(ROOT / "gpudoc" / "workload" / "builtin" / "quickstart.yaml", tmp_path / "good.yaml")
+    assert run(["check", "bad.yaml", "good.yaml", "none.yaml", "--json"]) == 2
+    found = json.loads(capsys.readouterr().out)
+    assert found["schema"] == "gpudoc.check.v1"
+    bad, good, none = found["files"]
+    assert (bad["file"], good, none["mistakes"]) == (
+        "bad.yaml",
+        {"file": "good.yaml", "mistakes": []},
+        ["none.yaml: no such config file"],
+    )
+    assert any("unknown key 'classes'" in line for line in bad["mistakes"])
+    assert not any("mistakes in" in line for line in bad["mistakes"])
+    assert run(["check", "good.yaml", "--json"]) == 0

@@ -75,6 +75,11 @@ def test_a_script_that_ends_by_itself_after_enough_steps_fits():
         (told(seen(steps([1.0], [0.0])), status=0), "only 1 optimizer step before", "longer"),
         (told(status=1, tail="EOFError: EOF when reading a line"), "EOFError", "no terminal"),
         (
+            told(seen(error=error("Target 3 is out of bounds.", "IndexError")), status=1),
+            "failed as it is: IndexError: Target 3",
+            "gpudoc doctor -- COMMAND",
+        ),
+        (
             told(status=1, tail="socket.gaierror: Temporary failure in name resolution", has_network=False),
             "failed as it is",
             "--allow network",

@@ -158,3 +158,15 @@ def test_a_config_that_says_nothing_of_sharding_keeps_its_digest(tmp_path):
     assert "fsdp" not in plain.model_dump()["train"]
     assert plain.digest() == same.digest() != other.digest()
     assert other.train.fsdp.offload
+
+
+def test_the_config_of_a_script_leads_to_the_command_for_scripts(tmp_path):
+    path = tmp_path / "my.yaml"
+    path.write_text("classes: 4\nlr: 0.1\n")
+    with pytest.raises(GpudocError, match="unknown key 'classes'") as caught:
+        load_config(str(path))
+    assert "gpudoc train -- python train.py" in caught.value.hint
+    path.write_text("model: 3\nlr: 0.1\n")
+    with pytest.raises(GpudocError, match="mistake") as caught:
+        load_config(str(path))
+    assert caught.value.hint == ""
