@@ -326,9 +326,11 @@ def main():
         if asked.rerun and row["document"]["diff"]:
             kept = {key: value for key, value in row.items() if key not in ("at", "commit", "load")}
             parts.add(**{**kept, "rerun": repeat(name, known[name], row["document"])})
-        print(shown(latest(parts)[-1], known[name]), flush=True)
+        print(shown(parts.rows[-1], known[name]), flush=True)
         if asked.record:
             write_record(asked.record, parts, known)
+    if asked.record and parts.rows:
+        write_record(asked.record, parts, known)
     verdicts = [(row, judge(row, known[row["script"]])) for row in latest(parts) if row["script"] in known]
     for what, value in figures([row for row, _ in verdicts], known).items():
         print(f"{what}: {value}")
