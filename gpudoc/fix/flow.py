@@ -157,7 +157,7 @@ def feeding_backward(source: Source) -> frozenset[str]:
             if is_backward(node):
                 roots |= keys_in(source, node)
             _call_edges(source, node, edges)
-        elif isinstance(node, cst.Return) and node.value is not None:
+        elif isinstance(node, cst.Return | cst.Yield) and isinstance(node.value, cst.BaseExpression):
             function = function_of(source, node)
             if function is not None and not is_plain(node.value):
                 name = function.name.value

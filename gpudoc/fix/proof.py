@@ -33,10 +33,10 @@ class GainSpan:
 
 @dataclass(frozen=True, slots=True)
 class RoundingBound:
-    """The largest distances of losses over all steps, relative to the loss: of the change, and of the control runs."""
+    """The largest distance of losses over all steps, and the largest that control runs allow, relative to the loss."""
 
     distance: float
-    control: float
+    allowed: float
     steps: int
 
 
@@ -224,8 +224,8 @@ def describe(proof: FixProof) -> str:
         bound = proof.rounding
         over = f"over {format_count(bound.steps, 'backward call')}"
         parts.append(
-            f"losses up to {bound.distance:.1e} apart {over}, where one bit in the first weights makes "
-            f"{bound.control:.1e}; batches and random numbers equal bit by bit"
+            f"losses up to {bound.distance:.1e} apart {over}, of {bound.allowed:.1e} that control runs allow; "
+            "batches and random numbers equal bit by bit"
         )
     elif proof.lives:
         parts.append(f"losses equal bit by bit {what}, until it died")

@@ -108,7 +108,7 @@ def _within(
             return None, f"{at}, and one bit in the first weights makes {envelope / size:.1e}"
         if index < _FIRST and distance > _MOST_FIRST * size:
             return None, f"{at}, more than {_MOST_FIRST:.0e}"
-        far, allowed = max(far, distance / size), max(allowed, envelope / size)
+        far, allowed = max(far, distance / size), max(allowed, _TIMES * max(envelope / size, _LAST_BIT))
     return RoundingBound(far, allowed, len(base)), ""
 
 

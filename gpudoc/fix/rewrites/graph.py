@@ -35,6 +35,7 @@ from gpudoc.fix.tree import (
     calls,
     dotted,
     enclosing,
+    imported_names,
     is_false,
     is_literal,
     is_true,
@@ -104,6 +105,12 @@ def _goes_on(source: Source, target: cst.Name | cst.Attribute) -> str:
         return f"`{name}` goes into a backward later, and needs the graph of every step"
     if "create_graph" in words(source):
         return "a backward of this file makes a graph of gradients, which may go through here"
+    if name.partition(".")[0] in imported_names(source):
+        return f"`{name}` is another file's too, and what that does with it cannot be seen"
+    if looked := sorted({"globals", "locals", "grad_fn", "requires_grad"} & words(source)):
+        return f"this file asks for `{looked[0]}`, perhaps of what is kept here"
+    if hidden := hidden_backward(source):
+        return f"line {hidden} looks up an attribute by its name, which may be `backward`"
     scope = source.module if isinstance(target, cst.Attribute) else scope_of(source, target)
     for one in bindings(scope, name):
         if not _starts_empty(one):

@@ -16,6 +16,7 @@ from gpudoc.fix.rewrites.base import (
     statements,
     step_of_indent,
 )
+from gpudoc.fix.rewrites.held import root
 from gpudoc.fix.source import Edit, Node, Source
 from gpudoc.fix.tree import (
     bases,
@@ -83,6 +84,8 @@ def _reduced(source: Source, kept: cst.Name, append: cst.Call) -> list[Proposal]
     if len([one for one in bindings(scope, name) if isinstance(one, cst.Assign)]) != 1:
         return [site.refuse(f"`{name}` is set in several places")]
     value, (pick, cat) = append.args[0].value, picked[0]
+    if reason := _written_in_place(source, scope, root(value)):
+        return [site.refuse(reason)]
     if isinstance(value, cst.Call) and called(value) in ("argmax", "tolist", "numpy", "item"):
         return []
     code = source.code(value)
@@ -90,6 +93,21 @@ def _reduced(source: Source, kept: cst.Name, append: cst.Call) -> list[Proposal]
         code = f"({code})"
     tail = source.text[source.outer_span(cat)[1] : source.outer_span(pick)[1]]
     return [site.change([replace(source, value, code + tail), replace(source, pick, source.code(cat))])]
+
+
+def _written_in_place(source: Source, scope: Node, name: str) -> str:
+    """Where what is kept is changed, perhaps after it was kept."""
+    for one in below(scope):
+        target: Node | None = None
+        if isinstance(one, cst.Call) and isinstance(one.func, cst.Attribute):
+            target = one.func.value if called(one).endswith("_") else None
+        elif isinstance(one, cst.AugAssign):
+            target = one.target
+        elif isinstance(one, cst.AssignTarget):
+            target = one.target if isinstance(one.target, cst.Subscript) else None
+        if name and target is not None and root(target) == name:
+            return f"line {source.line(one)} changes `{name}` in place, perhaps after it was kept"
+    return ""
 
 
 def _binds(source: Source, use: Node) -> bool:
