@@ -32,11 +32,6 @@ _KNOWN = {*_PROSE, "title"}
 _DETAIL = "{said} ({detail})"
 
 
-def say_in(language: str) -> Say:
-    """How the fixed words of a screen are said in a language; a sentence that it does not have stays English."""
-    return translation(language).say if language in LANGUAGES else str.format
-
-
 @functools.cache
 def translation(language: str) -> Translation:
     """All that is known in one of LANGUAGES."""

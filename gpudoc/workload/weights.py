@@ -205,10 +205,6 @@ def _of_torch(file: Path) -> _Tensors:
     return {key: value.shape for key, value in tensors.items()}, {key: reader(value) for key, value in tensors.items()}
 
 
-def _itself(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor
-
-
 def _complaint(match: WeightsMatch) -> str:
     parts = [f"model.weights: {match.file} does not fit the model: {len(match.loaded)} tensors match"]
     if match.missing:

@@ -1,11 +1,10 @@
-"""What the finders of texts share: patterns compiled once, whether it is about training, a line as evidence."""
+"""What the finders of texts share: patterns compiled once, a line as evidence."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
 from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Skip, observe
-from gpudoc.doctor.vocabulary import Listed
 from gpudoc.facts.readers.model import Mention, Text
 from gpudoc.facts.readers.words import Words
 
@@ -24,14 +23,6 @@ def words(*alternatives: str) -> Words:
 UNAVAILABLE = (
     r"is_available(?:\(\))?(?:(?!\btrue\b|is_available)[^\n]){0,24}?\W{0,8}(?:Out\[\d+\]: ?)?(?:False|Flase)\b"
 )
-
-
-def about_training(text: Text) -> bool:
-    """Whether the text speaks of training; else the words of a kernel log or a system list mean something else."""
-    return text.find(_TRAINING) is not None
-
-
-_TRAINING = Listed("training")
 
 
 def quote(mention: Mention, fact: str = "text") -> Observation:

@@ -45,8 +45,8 @@ class _Host(NamedTuple):
 class Timeline:
     """A trace's steps as milliseconds a step by part; `device` is None where the trace holds no GPU.
 
-    `idle_ms` is the time a step in which a GPU had nothing to do, `hidden_ms` communication and copies that computing
-    hid. `places` are lines of the user's code behind a part, with their milliseconds a step, the most time first.
+    `hidden_ms` are communication and copies that computing hid. `places` are lines of the user's code behind a part,
+    with their milliseconds a step, the most time first.
     """
 
     trace: Trace
@@ -68,11 +68,6 @@ class Timeline:
     def busy(self) -> float:
         """The share of the time in which the device worked, 0 to 1."""
         return sum(self.share(part) for part in (StepPart.COMPUTE, StepPart.COMMUNICATION, StepPart.COPY))
-
-    @property
-    def idle_ms(self) -> float:
-        """Milliseconds a step in which the device had nothing to do."""
-        return max(0.0, self.step_ms * (1 - self.busy))
 
     def share(self, part: StepPart) -> float:
         """The share of a step, 0 to 1."""

@@ -1,4 +1,4 @@
-from gpudoc.doctor.causes.sign import about_training, quote, words
+from gpudoc.doctor.causes.sign import quote, words
 from gpudoc.facts.readers import read
 
 
@@ -13,8 +13,3 @@ def test_evidence_of_a_long_line_shows_the_words_that_matter():
 
 def test_the_same_words_are_compiled_once():
     assert words("a b", "c") is words("a b", "c")
-
-
-def test_a_kernel_log_is_not_about_training():
-    assert about_training(read("epoch 3: it stalls").text)
-    assert not about_training(read("the bridge firewall: it stalls").text)
