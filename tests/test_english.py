@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[1]
 # how German or an old book says it; behind each, what English says today
@@ -52,4 +53,30 @@ def test_no_string_of_the_package_has_them():
 def test_no_page_has_them(path):
     lines = re.sub(r"```.*?```", "", path.read_text("utf-8"), flags=re.DOTALL).splitlines()
     found = [f"{words}: {line}" for line in lines if (words := stiff_words(line))]
+    assert not found, "\n".join(found)
+
+
+def texts_of(value: object) -> Iterator[str]:
+    """What people read of a row of causes; commands and addresses are not English."""
+    match value:
+        case str():
+            yield value
+        case dict():
+            for key, part in value.items():
+                if key not in ("id", "run", "sources"):
+                    yield from texts_of(part)
+        case list():
+            for part in value:
+                yield from texts_of(part)
+
+
+def test_no_cause_has_them():
+    files = sorted((ROOT / "gpudoc" / "knowledge" / "causes").glob("*.yaml"))
+    assert files
+    found = [
+        f"{path.name}: {words}: {text}"
+        for path in files
+        for text in texts_of(yaml.safe_load(path.read_text("utf-8")))
+        if (words := stiff_words(text))
+    ]
     assert not found, "\n".join(found)
