@@ -74,8 +74,8 @@ def ask_fix(name, label, folder):
         document = {**empty, **json.loads(done.stdout)}
     except ValueError:
         document = {**empty, "notes": [done.stderr.strip()[-300:]]}
-    if "error" in document:
-        document["notes"] = [str(document["error"])]
+    if "message" in document:
+        document["notes"] = [str(document["message"])]
     return {"code": done.returncode, "seconds": seconds, "untouched": digest(folder) == before, "document": document}
 
 
