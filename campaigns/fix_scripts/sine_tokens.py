@@ -12,7 +12,7 @@ class Sorter(nn.Module):
         self.dim = dim
         self.length = length
         self.embed = nn.Embedding(vocab, dim)
-        self.mix = nn.GRU(dim, dim, batch_first=True, bidirectional=True)
+        self.mix = nn.Conv1d(dim, 2 * dim, 9, padding=4)
         self.out = nn.Linear(2 * dim, vocab)
 
     def forward(self, tokens):
@@ -21,7 +21,7 @@ class Sorter(nn.Module):
             for pos in range(self.length)
         ])
         x = self.embed(tokens) + table
-        x, _ = self.mix(x)
+        x = F.relu(self.mix(x.transpose(1, 2)).transpose(1, 2))
         return self.out(x)
 
 
