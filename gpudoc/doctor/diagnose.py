@@ -44,7 +44,7 @@ _A_LINE = 20
 # below this a finding is a candidate among others, too unsure to take other findings as its consequences
 _SURE_ENOUGH = 0.5
 # a finding as sure as this is above whatever words make likely; beside one that is still surer no words are asked
-_STANDS, _PROVES = 0.6, 0.8
+_STANDS, _PROVES, _DOUBTED = 0.6, 0.8, 0.5
 # a finding that is much surer than what might explain it stands for itself
 _SHARE_OF_CHILD = 0.7
 
@@ -162,6 +162,10 @@ def _with_guesses(
     if said is None and (denial is not None or not _tells_of_trouble(reading, likely)):
         return ranked, rest
     guesses = likelihood.guess(reading.text, likely, found, catalogue, unwanted)
+    if guesses and ranked and _is_doubted(ranked[0]) and guesses[0].confidence >= _PROVES:
+        # a message that many causes print, and words that are far surer of another: neither is proved
+        both = [*guesses, *(replace(one, severity="info") for one in ranked)]
+        return both, rest if rest.observations else complained(said or ranked[0].evidence[0], reading.text, both)
     if said is None:
         # what nobody complained of in so many words is below what is known
         known, is_told = [*ranked, *guesses], bool(ranked or rest.observations or not guesses)
@@ -170,6 +174,11 @@ def _with_guesses(
     stands = any(f.confidence >= _STANDS or weights[f.id] >= guesses[0].confidence for f in found) if guesses else True
     both = [*ranked, *guesses] if stands else [*guesses, *ranked]
     return both, rest if rest.observations or _is_wrong(both[:1]) else complained(said, reading.text, both)
+
+
+def _is_doubted(finding: Finding) -> bool:
+    """Whether only a message says it, which is seldom right where it stands among such words; figures are facts."""
+    return finding.confidence < _DOUBTED and finding.evidence[0].fact == "text"
 
 
 def _calm(reading: Reading, denial: Observation | None, found: Sequence[Finding]) -> Observation | None:

@@ -257,3 +257,14 @@ def test_what_may_be_healthy_is_unsure_or_states_no_fact_tells_of_no_trouble(mon
     monkeypatch.setattr(likelihood, "rarity", lambda name: 3.0)
     assert not trouble(monkeypatch, healthy, sure, facts)
     assert report_of(UNHEARD).verdict != "unknown" or not report_of(UNHEARD).findings
+
+
+@pytest.mark.parametrize(
+    "text", ["torch.cuda.is_available() is False", "torch.cuda.is_available() is False but nvidia-smi works"]
+)
+def test_a_message_of_many_causes_stands_behind_words_that_are_far_surer_of_another_and_proves_nothing(text):
+    report = report_of(text)
+    first, *others = report.findings
+    assert (report.verdict, first.id, first.is_guess) == ("unknown", "cpu_only_torch", True)
+    assert first.confidence >= 0.8
+    assert all(one.severity == "info" and one.confidence < 0.5 for one in others)
