@@ -26,7 +26,6 @@ from gpudoc.doctor.model import (
     Remedy,
     Report,
     Setting,
-    Severity,
     Skip,
     Skipped,
     Verdict,
@@ -44,7 +43,7 @@ _A_LINE = 20
 # below this a finding is a candidate among others, too unsure to take other findings as its consequences
 _SURE_ENOUGH = 0.5
 # a finding as sure as this is above whatever words make likely; beside one that is still surer no words are asked
-_STANDS, _PROVES, _DOUBTED = 0.6, 0.8, 0.5
+_STANDS, _PROVES = 0.6, 0.8
 # a finding that is much surer than what might explain it stands for itself
 _SHARE_OF_CHILD = 0.7
 
@@ -154,7 +153,7 @@ def _with_guesses(
     likely = likelihood.likely_causes(reading, is_proved=proved or explained)
     weights = {f.id: likelihood.weight(f, likely) for f in found}
     shown = likelihood.calibrated(found, likely)
-    ranked = _falling(sorted(shown, key=lambda f: (RANK[f.severity], -weights[f.id])))
+    ranked = likelihood.falling(sorted(shown, key=lambda f: (RANK[f.severity], -weights[f.id])))
     if proved or explained:
         return ranked, rest
     hidden = next((o for o in rest.observations if o.fact == "torch.is_available"), None)
@@ -162,7 +161,7 @@ def _with_guesses(
     if said is None and (denial is not None or not _tells_of_trouble(reading, likely)):
         return ranked, rest
     guesses = likelihood.guess(reading.text, likely, found, catalogue, unwanted)
-    if guesses and ranked and _is_doubted(ranked[0]) and guesses[0].confidence >= _PROVES:
+    if guesses and ranked and likelihood.is_doubted(ranked[0]) and guesses[0].confidence >= _PROVES:
         # a message that many causes print, and words that are far surer of another: neither is proved
         both = [*guesses, *(replace(one, severity="info") for one in ranked)]
         return both, rest if rest.observations else complained(said or ranked[0].evidence[0], reading.text, both)
@@ -174,11 +173,6 @@ def _with_guesses(
     stands = any(f.confidence >= _STANDS or weights[f.id] >= guesses[0].confidence for f in found) if guesses else True
     both = [*ranked, *guesses] if stands else [*guesses, *ranked]
     return both, rest if rest.observations or _is_wrong(both[:1]) else complained(said, reading.text, both)
-
-
-def _is_doubted(finding: Finding) -> bool:
-    """Whether only a message says it, which is seldom right where it stands among such words; figures are facts."""
-    return finding.confidence < _DOUBTED and finding.evidence[0].fact == "text"
 
 
 def _calm(reading: Reading, denial: Observation | None, found: Sequence[Finding]) -> Observation | None:
@@ -209,18 +203,6 @@ def _shown_behind(over: Observation, found: Sequence[Finding], reading: Reading)
     place = {line.origin: number for number, line in enumerate(reading.text.lines)}
     seen = [place.get(o.origin, -1) for f in found if f.severity != "info" for o in f.evidence]
     return max(seen, default=-1) > place.get(over.origin, len(place))
-
-
-def _falling(ranked: Sequence[Finding]) -> list[Finding]:
-    """The findings of one severity, none shown as surer than the one above it, which is likelier the cause."""
-    least: dict[Severity, float] = {}
-    fallen = []
-    for one in ranked:
-        if one.severity != "info":
-            least[one.severity] = min(one.confidence, least.get(one.severity, 1.0))
-            one = replace(one, confidence=least[one.severity])
-        fallen.append(one)
-    return fallen
 
 
 def _about_nothing(evidence: Evidence, rest: Unexplained, seconds: float) -> Report:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from gpudoc.doctor.causes.sign import quote
-from gpudoc.doctor.model import Cause, Finding, Observation, observe
+from gpudoc.doctor.model import Cause, Finding, Observation, Severity, observe
 from gpudoc.doctor.stated import stated
 from gpudoc.facts.readers.model import Mention, Reading, Text
 from gpudoc.facts.readers.named import named_facts
@@ -15,7 +15,7 @@ from gpudoc.knowledge import wording
 from gpudoc.knowledge.wording import FACT, HEALTHY, OTHER, Likelihood, rarity, weigh
 
 # a guess that is right less often than this misleads more than it helps
-_LEAST_FIRST, _LEAST_SURE = 0.3, 0.15
+_LEAST_FIRST, _LEAST_SURE, _DOUBTED = 0.3, 0.15, 0.5
 _MOST_CANDIDATES, _MOST_LINES = 3, 3
 # how likely health is at least where nothing is wrong: where somebody asks something, asks why, asks and complains, or
 # does neither; of 154 threads 145 were told apart so by tables that had not seen them
@@ -141,3 +141,20 @@ def _lines(text: Text, one: Likelihood) -> tuple[Observation, ...]:
 def _is_telling_fact(fact: str) -> bool:
     """Whether it is stated, and by fewer than one in three."""
     return fact.startswith(_STATED) and rarity(f"{FACT}{fact}") >= _TELLING_FACT
+
+
+def is_doubted(finding: Finding) -> bool:
+    """Whether only a message says it, which is seldom right where it stands among such words; figures are facts."""
+    return finding.confidence < _DOUBTED and finding.evidence[0].fact == "text"
+
+
+def falling(ranked: Sequence[Finding]) -> list[Finding]:
+    """The findings of one severity, none shown as surer than the one above it, which is likelier the cause."""
+    least: dict[Severity, float] = {}
+    fallen = []
+    for one in ranked:
+        if one.severity != "info":
+            least[one.severity] = min(one.confidence, least.get(one.severity, 1.0))
+            one = replace(one, confidence=least[one.severity])
+        fallen.append(one)
+    return fallen
