@@ -141,8 +141,8 @@ def test_a_strangers_order_is_not_awaited_for_and_not_done(impatient):
 def test_where_all_are_on_one_machine_nobody_else_can_reach_the_store():
     """In a process of its own, whose sockets are only the store's."""
     code = (
-        "from gpudoc.fleet.meeting import open_store; from gpudoc.fleet.place import Place; import os;"
-        "store, port = open_store(Place(engine='none')); store.set('a', 'b');"
+        "from gpudoc.fleet.meeting import open_store; from gpudoc.fleet.place import EnginePlace; import os;"
+        "store, port = open_store(EnginePlace(engine='none')); store.set('a', 'b');"
         "from tests.listeners import listening;"
         "print(len(listening(os.getpid())), listening(os.getpid(), beyond_loopback=True))"
     )

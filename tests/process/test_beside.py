@@ -22,7 +22,7 @@ def test_what_others_do_is_theirs():
     try:
         # a child of ours counts as ours, so the burner is measured from a process that is not above it
         code = (
-            "import time\nfrom gpudoc.process.beside import Meter\nmeter = Meter()\ntime.sleep(0.6)\n"
+            "import time\nfrom gpudoc.process.beside import LoadMeter\nmeter = LoadMeter()\ntime.sleep(0.6)\n"
             "found = meter.read()\nprint(found.other_cpus, found.share)"
         )
         told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

@@ -58,7 +58,7 @@ def test_what_others_disturbed_stands_before_all_reasons():
     session.journal.trials[-1] = disturbed
     profile = result_of(asked, found, session).profile
     assert profile.evidence.disturbed_trials == 1
-    assert profile.why[0].startswith("others kept up to 1.5 CPUs busy during 1 of ")
+    assert profile.why[0].startswith("other processes kept up to 1.5 CPUs busy during 1 of ")
 
 
 def test_threads_that_spin_beside_others_are_named_where_the_cpu_computes(monkeypatch):

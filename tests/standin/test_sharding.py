@@ -74,7 +74,7 @@ def test_what_is_counted_for_each_weight_is_what_it_takes(standin, name, more, e
 PLANNED = """
 import json, os, sys
 import torch
-from gpudoc.plan import Settings
+from gpudoc.plan import PlanSettings
 from gpudoc.plan.need import Need
 from gpudoc.plan.planning import traced
 from gpudoc.plan.from_workload import workload_recipe
@@ -107,7 +107,7 @@ for _ in range(3):
 measured = torch.cuda.max_memory_allocated() - before
 ranks.leave()
 if place.rank == 0:
-    settings = Settings(
+    settings = PlanSettings(
         like="cuda", precision="bf16", accumulation=2, ranks=2, fsdp=how, activation_checkpointing=CHECKPOINTING
     )
     predicted = traced(workload_recipe(workload, settings), (2, 6))

@@ -17,12 +17,12 @@ PROBATION = 3
 CODE = """
 import collections, json, pathlib, sys, warnings
 import torch
-from gpudoc.train.request import Request
+from gpudoc.train.request import TrainRequest
 from gpudoc.train.start.build import build
 from gpudoc.train.stop import Stop
 
 sys.path.insert(0, str(pathlib.Path.cwd()))
-request = Request(
+request = TrainRequest(
     model="cfg.yaml", profile="off", device="cuda", preflight=False, run_dir=pathlib.Path("run"), resume="never",
     flags={{"log_every": {log_every}, "steps": {steps}, "checkpoint_every": 0, **json.loads({flags!r})}},
 )

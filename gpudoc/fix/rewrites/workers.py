@@ -41,7 +41,7 @@ _HANDLES = frozenset(
 )
 _ON_GPU = frozenset({"cuda"})
 _CHANGING = FILLING | {"pop", "popleft", "popitem", "clear", "remove", "sort", "reverse"}
-_KEEPS = Pattern(r"(?m)rand|shuffle|manual_seed|^\s+global\s|lru_cache|\.sample\(|\.choice")
+_KEEPS = Pattern(r"(?m)rand|shuffle|manual_seed|^[ \t]+global\s|lru_cache|\.sample\(|\.choice")
 _SEEDED = frozenset({"default_rng", "RandomState", "Random"})
 
 

@@ -133,12 +133,12 @@ def test_a_sharded_rank_that_runs_out_of_memory_ends_instead_of_voting(forked, t
 SHARDED_RUN = """
     from gpudoc.train.ranks import fsdp
     from gpudoc.train.events import Said
-    from gpudoc.train.request import Request
+    from gpudoc.train.request import TrainRequest
     from gpudoc.train.run import run
     from gpudoc.train.settings import parse_flags
     fsdp.must_shard = lambda *_, **__: True
     flags = parse_flags({"steps": int(sys.argv[2])}, [])
-    request = Request(model=str(out / "c.yaml"), profile="off", device="cpu", flags=flags, run_dir=out / "run")
+    request = TrainRequest(model=str(out / "c.yaml"), profile="off", device="cpu", flags=flags, run_dir=out / "run")
     said = [event.text for event in run(request) if isinstance(event, Said)]
     (out / f"{place.rank}.json").write_text(json.dumps(said))
     """
@@ -356,11 +356,11 @@ def test_gathered_weights_stay_from_the_fourth_step_on_where_the_memory_that_was
 
 GPU_RUN = """
     from gpudoc.train.ranks import fsdp
-    from gpudoc.train.request import Request
+    from gpudoc.train.request import TrainRequest
     from gpudoc.train.run import run
     from gpudoc.train.settings import parse_flags
     fsdp.must_shard = lambda *_, **__: True
-    request = Request(model=str(out / "c.yaml"), profile="off", device="cuda", preflight=False,
+    request = TrainRequest(model=str(out / "c.yaml"), profile="off", device="cuda", preflight=False,
                       run_dir=out / f"run{os.environ['WORLD_SIZE']}")
     *_, last = run(request)
     sys.exit(last.exit_code)

@@ -87,7 +87,7 @@ import sys, types, time
 inside, now = sys.modules["_gpudoc_inside.recorder"], [0.0]
 inside.time = types.SimpleNamespace(perf_counter=lambda: now[0], sleep=time.sleep)
 digest, state = inside.samples.digest, inside.StateRecorder._state
-inside.samples.digest = lambda tensors: (now.append(now.pop() + 1), digest(tensors))[1]
+inside.samples.digest = lambda *given: (now.append(now.pop() + 1), digest(*given))[1]
 modules = inside._modules_of
 inside._modules_of = lambda optimizer: (now.append(now.pop() + 500), modules(optimizer))[1]
 inside.StateRecorder._state = lambda self: (now.append(now.pop() + 1000), state(self))[1]
