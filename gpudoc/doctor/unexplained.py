@@ -24,11 +24,11 @@ _LAST_LINE = Pattern(
 _TRACEBACK = Pattern(r"Traceback\s+\(most\s+recent\s+call\s+last\)")
 _DEVICE_WORDS = Pattern(
     r"(?i)cuda|nvml|nvidia-smi\s+has\s+failed|nccl|cudnn|cublas|\bxid\b|gpu\s+(?:not|is\s+lost)|out\s+of\s+memory|"
-    r"segmentation\s+fault|core\s+dumped|SIG(?:SEGV|KILL|BUS|ABRT)"
+    r"segmentation\s+fault|illegal\s+instruction|core\s+dumped|SIG(?:SEGV|KILL|BUS|ABRT)"
 )
 _FAILURE_WORDS = Pattern(
     r"(?i)\berror\b|\bfail(?:ed|ure)\b|exception|\bkilled\b|\babort(?:ed)?\b|not\s+available|returns?\s+false|"
-    r"segmentation\s+fault|core\s+dumped"
+    r"segmentation\s+fault|illegal\s+instruction|core\s+dumped"
 )
 _SLOW = Listed("slow")
 _FAULTS_OF_NOBODY = 3
@@ -100,9 +100,10 @@ def unavailable(evidence: Evidence) -> Unexplained:
 def _in_text(evidence: Evidence, findings: Sequence[Finding]) -> Unexplained:
     reading = evidence.reading
     assert reading is not None
-    if not findings and set(reading.recognised) <= _WORDS_ONLY and not named_facts(replace(reading, recognised=())):
-        return _wrong("nothing_known")
     sign = _failed_test(evidence) or _failure(reading) or _hidden_gpu(evidence)
+    only_words = set(reading.recognised) <= _WORDS_ONLY and not named_facts(replace(reading, recognised=()))
+    if not findings and only_words and sign is None:
+        return _wrong("nothing_known")
     if sign is None or (evidence.machine.torch.is_available is True and sign.fact == "error"):
         return Unexplained()
     advised = [

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from gpudoc.doctor import likelihood
 from gpudoc.doctor.model import Crashed, Evidence, Finding, Observation
 from gpudoc.doctor.unexplained import look
@@ -129,3 +131,12 @@ def test_a_segmentation_fault_that_nothing_explains_is_unknown():
     report = report_of("$ pip install torch==2.1.0\n$ python train.py\nSegmentation fault (core dumped)\n")
     assert report.verdict == "unknown"
     assert [seen.value for seen in report.unexplained] == ["Segmentation fault (core dumped)"]
+
+
+@pytest.mark.parametrize(
+    "said", ["Segmentation fault (core dumped)", "Segmentation fault", "Illegal instruction (core dumped)"]
+)
+def test_a_crash_in_native_code_alone_asks_for_its_python_stack(said):
+    report = report_of(said)
+    assert (report.verdict, [seen.value for seen in report.unexplained]) == ("unknown", [said])
+    assert "faulthandler" in report.deciding_facts[0]
