@@ -196,7 +196,7 @@ import sys
 from pathlib import Path
 import torch
 from gpudoc.train.ranks import fsdp
-from gpudoc.train.request import Request
+from gpudoc.train.request import TrainRequest
 from gpudoc.train.run import run
 from gpudoc.train.settings import parse_flags
 from gpudoc.train.start.place import as_rank
@@ -205,7 +205,8 @@ steps, batch, folder, sharded = sys.argv[1:]
 if sharded == "sharded":
     fsdp.must_shard = lambda *_, **__: True
 flags = parse_flags({"steps": int(steps), "micro_batch": int(batch) or None}, [])
-request = Request(model="cfg.yaml", profile="off", device="cuda", preflight=False, flags=flags, run_dir=Path(folder))
+where = {"device": "cuda", "run_dir": Path(folder)}
+request = TrainRequest(model="cfg.yaml", profile="off", preflight=False, flags=flags, **where)
 
 def drive():
     *_, last = run(request)

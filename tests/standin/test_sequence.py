@@ -17,7 +17,7 @@ import json, pathlib, sys
 import torch
 from torch.utils.data import default_collate
 from gpudoc.train.events import Progressed
-from gpudoc.train.request import Request
+from gpudoc.train.request import TrainRequest
 from gpudoc.train.start import assemble
 from gpudoc.train.start.build import build
 from gpudoc.train.stop import Stop
@@ -45,7 +45,7 @@ def trace():
     return [sign[row["action"]] * row["size"] for row in found if row["action"] in sign]
 
 if {who!r} == "training":
-    request = Request(
+    request = TrainRequest(
         model=config, profile="off", device="cuda", preflight=False, run_dir=pathlib.Path("run"), resume="never",
         flags={{"log_every": 1, "steps": STEPS + 1, "micro_batch": GLOBAL_BATCH, **flags}},
     )

@@ -81,7 +81,7 @@ from gpudoc.plan.from_workload import workload_recipe
 from gpudoc.train.ranks.distributed import join
 from gpudoc.train.ranks.meeting import place_here
 from gpudoc.train.ranks.fsdp import Sharded
-from gpudoc.train.start.parts import Form, build_parts
+from gpudoc.train.start.parts import StepForm, build_parts
 from gpudoc.train.step.precision import Precision
 from gpudoc.train.step.step import Micro, Stepper
 from gpudoc.workload.build import load_workload
@@ -98,7 +98,7 @@ with torch.autocast("cuda", torch.bfloat16):
     torch.nn.Linear(8, 8, device=device)(torch.ones(8, 8, device=device)).sum().backward()
 torch.cuda.synchronize()
 before = torch.cuda.memory_allocated()
-form = Form(precision=Precision("bf16", "told"), activation_checkpointing=CHECKPOINTING)
+form = StepForm(precision=Precision("bf16", "told"), activation_checkpointing=CHECKPOINTING)
 parts = build_parts(workload, workload.build_model().train(), form, device, ranks)
 stepper = Stepper(parts)
 inputs = torch.zeros(batch, 257, dtype=torch.long)

@@ -13,11 +13,11 @@ from tests.train.support import train_here
 
 RUN = """
 from gpudoc.train.ranks import fsdp
-from gpudoc.train.request import Request
+from gpudoc.train.request import TrainRequest
 from gpudoc.train.run import run
 from gpudoc.train.start.place import as_rank
 fsdp.must_shard = lambda *_, **__: True
-request = Request(model=str(out / "c.yaml"), profile="off", device="cpu", run_dir=out / "run", resume=RESUME)
+request = TrainRequest(model=str(out / "c.yaml"), profile="off", device="cpu", run_dir=out / "run", resume=RESUME)
 sys.exit(as_rank(lambda: [event for event in run(request)][-1].exit_code))
 """
 
