@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from zipimport import zipimporter
@@ -16,7 +17,11 @@ INSTALL = f'{ARCHIVE} has doctor; for the rest install gpudoc, in a clone of it:
 
 def read_own_file(path: Path) -> str:
     """The text of a file below this package; outside an archive also of any other. OSError when there is none."""
-    return _loader.get_data(str(path)).decode("utf-8").replace("\r\n", "\n")
+    place = str(path)
+    if isinstance(_loader, zipimporter) and path.is_relative_to(Path(_loader.archive)):
+        # a Path forgets how the archive was named, ./gpudoc.pyz for one; its importer does not
+        place = f"{_loader.archive}{os.sep}{path.relative_to(Path(_loader.archive))}"
+    return _loader.get_data(place).decode("utf-8").replace("\r\n", "\n")
 
 
 def script_arguments(path: Path) -> list[str]:

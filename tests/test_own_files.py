@@ -55,6 +55,12 @@ def test_out_of_an_archive_doctor_reads_a_log_and_the_machine_and_writes_a_page(
     assert json.loads(looked.stdout)["facts"]["python"]["version"].startswith(f"{sys.version_info[0]}.")
 
 
+def test_an_archive_that_is_named_from_here_reads_its_own_files(archive):
+    listed = call(f"./{archive.name}", "doctor", "--list", cwd=archive.parent)
+    assert (listed.returncode, listed.stderr) == (0, "")
+    assert "oom_capacity" in listed.stdout
+
+
 def test_out_of_an_archive_a_command_is_watched(archive, tmp_path):
     seen = call(archive, "doctor", "--seconds", "1", "--", sys.executable, "-c", "print('ran')", cwd=tmp_path)
     assert "ran" in seen.stdout
