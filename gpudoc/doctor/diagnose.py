@@ -153,7 +153,7 @@ def _with_guesses(
     likely = likelihood.likely_causes(reading, is_proved=proved or explained)
     weights = {f.id: likelihood.weight(f, likely) for f in found}
     shown = likelihood.calibrated(found, likely)
-    ranked = likelihood.falling(sorted(shown, key=lambda f: (RANK[f.severity], -weights[f.id])))
+    ranked = likelihood.cap_confidence(sorted(shown, key=lambda f: (RANK[f.severity], -weights[f.id])))
     if proved or explained:
         return ranked, rest
     hidden = next((o for o in rest.observations if o.fact == "torch.is_available"), None)

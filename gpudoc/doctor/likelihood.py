@@ -148,7 +148,7 @@ def is_doubted(finding: Finding) -> bool:
     return finding.confidence < _DOUBTED and finding.evidence[0].fact == "text"
 
 
-def falling(ranked: Sequence[Finding]) -> list[Finding]:
+def cap_confidence(ranked: Sequence[Finding]) -> list[Finding]:
     """The findings of one severity, none shown as surer than the one above it, which is likelier the cause."""
     least: dict[Severity, float] = {}
     fallen = []

@@ -67,7 +67,7 @@ class Stop:
 
 
 @contextmanager
-def held_for_workers() -> Iterator[None]:
+def defer_signals() -> Iterator[None]:
     """Start loader workers inside: they hear no signal before `ignore_in_worker`.
 
     torch gives a worker a handler of SIGTERM that ends it, some milliseconds before ours is asked. The caller hears

@@ -159,3 +159,10 @@ def test_numbers_durations_and_bars_are_not_compared():
     other = masked("epoch 2 loss 1.25e-3 in 1m 02s\n 100%|██████████| 10/10\n")
     assert one == other
     assert masked("saved a.pt") != masked("saved b.pt")
+
+
+@pytest.mark.parametrize(("boundaries", "claim", "is_open"), [(1, None, True), (2, Claim.EXACT, False)])
+def test_workers_that_stay_are_proved_across_two_ends_of_epochs_or_not_at_all(boundaries, claim, is_open):
+    stays = replace(CANDIDATE, rewrite="persistent-workers")
+    found = judge(stays, [run(2.0), run(2.2)], [run(1.0), run(1.1)], boundaries=boundaries)
+    assert (found.claim, found.is_open) == (claim, is_open)

@@ -18,7 +18,7 @@ from gpudoc.train.data import draws
 from gpudoc.train.data.order import Chunk, Order
 from gpudoc.train.data.reader import Reads
 from gpudoc.train.data.stream import StoppedError, StreamReader
-from gpudoc.train.stop import Stop, held_for_workers, ignore_in_worker
+from gpudoc.train.stop import Stop, defer_signals, ignore_in_worker
 from gpudoc.workload.batch import Batch, map_tensors
 
 _POLL_S = 0.25
@@ -90,11 +90,11 @@ class WorkerFeed:
             collate_fn=_as_it_is,
         )
         try:
-            with held_for_workers():
+            with defer_signals():
                 self._batches = start_workers(loader, pins=settings.pin_memory)
             # torch would raise from its SIGCHLD handler at any line of ours; `take` sees a death at its next poll
             _leave_unwatched(self._batches)
-        except RuntimeError as problem:
+        except Exception as problem:
             # one that stays ignores the SIGTERM of multiprocessing's last act, which then waits for it for ever
             for worker in self._started():
                 worker.kill()

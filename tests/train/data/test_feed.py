@@ -84,17 +84,24 @@ def test_a_signal_that_reaches_a_worker_before_it_can_ignore_it_ends_no_worker(m
     assert number not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
-def test_a_worker_that_dies_while_others_start_is_named_and_none_stays(monkeypatch):
+# as torch says it, at whatever line its SIGCHLD handler finds; and as a fork says that it cannot be
+@pytest.mark.parametrize(
+    ("problem", "error"),
+    [
+        (RuntimeError("DataLoader worker (pid 5) is killed by signal: Killed. "), GpudocError),
+        (BlockingIOError(11, "Resource temporarily unavailable"), BlockingIOError),
+    ],
+)
+def test_of_workers_that_do_not_all_start_none_stays(monkeypatch, problem, error):
     before = set(multiprocessing.active_children())
     start = feed_module.start_workers
 
     def heard_at_once(loader, *, pins):
         start(loader, pins=pins)
-        # as torch says it, at whatever line its SIGCHLD handler finds
-        raise RuntimeError("DataLoader worker (pid 5) is killed by signal: Killed. ")
+        raise problem
 
     monkeypatch.setattr(feed_module, "start_workers", heard_at_once)
-    with pytest.raises(GpudocError, match="a loader worker died"):
+    with pytest.raises(error, match=r"a loader worker died|Resource temporarily"):
         Feeds(Reader(Drawing(sleep=60), None, 5), LoaderSettings(num_workers=2), Stop()).open(order(10), 0, 2)
     for worker in set(multiprocessing.active_children()) - before:
         worker.join(20)

@@ -74,6 +74,6 @@ def test_anomaly_detection_is_seen(tmp_path, text, is_on):
 
 def test_a_frame_that_is_on_no_line_at_this_moment_names_none():
     def frame(line, back):
-        return SimpleNamespace(f_code=SimpleNamespace(co_filename="/work/train.py"), f_lineno=line, f_back=back)
+        return SimpleNamespace(f_code=SimpleNamespace(co_filename="/home/me/train.py"), f_lineno=line, f_back=back)
 
-    assert list(_lines(frame(None, frame(79, None)))) == [("/work/train.py", 79)]
+    assert list(_lines(frame(None, frame(79, None)))) == [("/home/me/train.py", 79)]
