@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from gpudoc.patterns import Pattern
 from gpudoc.process.shortage import Shortage
-from gpudoc.script.look import steady
+from gpudoc.script.look import blocks, steady
 from gpudoc.script.messages import HookOrder, StateRecord
 from gpudoc.script.outcome import LaunchRecord
 from gpudoc.script.trial import WARM_STEPS, Launches
 
 # what is equal from launch to launch wherever the kernel and Python let it be
-_ALIKE: Mapping[str, str] = {"PYTHONHASHSEED": "0", "MALLOC_MMAP_THRESHOLD_": "262144"}
+_ALIKE: Mapping[str, str] = {"PYTHONHASHSEED": "0"}
+# the memory that a step leaves behind is seen only where the heap gives back what is freed; it makes steps slower
+_OF_LOOKS: Mapping[str, str] = {"MALLOC_MMAP_THRESHOLD_": "262144"}
 _LOOK_STEPS = 24
+# fewer steps tell no speed; of a launch's steps so many pieces tell how far its speed goes up and down
+_LEAST_TIMED, _PIECES = 4, 4
 _NUMBER = Pattern(r"\d+(?:[.,:]\d+)*(?:e[-+]?\d+)?")
 # a time of one minute is written in other words than one of some seconds, a progress bar is longer later
 _TIMES = Pattern(r"#(?:\s*(?:h|m|s|ms|min|sec|seconds|minutes)\b[\s,]*#?)+")
@@ -27,6 +31,7 @@ _BAR = Pattern(r"[█▏▎▍▌▋▊▉━╸╺]+[█▏▎▍▌▋▊▉�
 class RecordedRun:
     """One recorded run: what it came to, the seconds of its steps without the recording, its peak, what it printed.
 
+    The `timed` last of the steps are those that `seconds` counts, without digests of batches; 0: all.
     `shortage` is the memory that it died of; `failure` its last words where it failed otherwise; `timed_out`: it did
     not come to its steps in time; `ended`: the script came to its own end. `numbers` are those of what it printed.
     """
@@ -42,11 +47,14 @@ class RecordedRun:
     shortage: Shortage | None = None
     failure: str = ""
     timed_out: bool = False
+    timed: int = 0
+    digested: int | None = None
+    pieces_s: tuple[float, ...] = ()
 
     @property
     def step_s(self) -> float:
         """Seconds of a step, with all that came between two of them."""
-        return self.seconds / max(1, self.steps)
+        return self.seconds / max(1, self.timed or self.steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +82,7 @@ class FixLaunches:
             purpose="look", warm_steps=WARM_STEPS, steps=_LOOK_STEPS, seconds=seconds, evaluation_s=evaluation_s,
             lines=True,
         )  # fmt: skip
-        return self._launch(order, patience_s, {}, {})
+        return self._launch(order, patience_s, {}, _OF_LOOKS)
 
     def run(
         self,
@@ -84,14 +92,19 @@ class FixLaunches:
         files: Mapping[Path, bytes] | None = None,
         environment: Mapping[str, str] | None = None,
         rounding: RoundingOrder | None = None,
+        digested: int | None = None,
     ) -> RecordedRun:
-        """A recorded run of this many steps, or to the script's end, with these changes on top of those accepted."""
+        """A recorded run of this many steps, or to the script's end, with these changes on top of those accepted.
+
+        The batches of the `digested` first steps are digested, None: of all; the steps after them tell the speed.
+        """
         asked = rounding or RoundingOrder()
         order = HookOrder(
-            purpose="trial", steps=steps, record=True, record_samples=True, nudge=asked.nudge, single=asked.single
-        )
+            purpose="trial", steps=steps, record=True, record_samples=True, digest_steps=digested, nudge=asked.nudge,
+            single=asked.single,
+        )  # fmt: skip
         told = self._launch(order, patience_s, files or {}, environment or {})
-        return run_of(told)
+        return run_of(told, digested)
 
     def _launch(
         self, order: HookOrder, patience_s: float, files: Mapping[Path, bytes], more: Mapping[str, str]
@@ -104,15 +117,18 @@ class FixLaunches:
         )
 
 
-def run_of(told: LaunchRecord) -> RecordedRun:
+def run_of(told: LaunchRecord, digested: int | None = None) -> RecordedRun:
     """What one launch says of the process that trained."""
     trained = [one for one in told.seen if one.trains]
     first = trained[0] if trained else None
     record = None if first is None else first.record
     stretch = None if first is None else steady(first, WARM_STEPS)
     steps = 0 if stretch is None else len(stretch.step_s)
-    total_s = 0.0 if stretch is None else sum(stretch.step_s)
-    taken_s = 0.0 if record is None else record.seconds * steps / max(1, record.steps)
+    # what is digested would be part of the time
+    step_s = () if stretch is None else stretch.step_s[max(0, (digested or 0) - WARM_STEPS) :]
+    step_s = step_s if len(step_s) >= _LEAST_TIMED else () if stretch is None else stretch.step_s
+    taken_s = 0.0 if record is None else record.seconds / max(1, record.steps)
+    pieces_s = [_without(taken_s, [one]) for one in blocks(step_s, _PIECES)] if step_s else []
     error = told.error
     shortage = error.shortage if error is not None else None
     failure = ""
@@ -124,8 +140,7 @@ def run_of(told: LaunchRecord) -> RecordedRun:
         record=record,
         batches=tuple(digest for event in (first.steps if first else ()) for digest in event.digests),
         steps=steps,
-        # a rest of less than half would be noise: what both sides do in recording only lowers the gain
-        seconds=max(1e-9, total_s / 2, total_s - taken_s),
+        seconds=_without(taken_s, step_s),
         peak_bytes=max(peaks, default=None),
         printed=masked(told.tail),
         numbers=numbers_in(told.tail),
@@ -133,7 +148,16 @@ def run_of(told: LaunchRecord) -> RecordedRun:
         shortage=shortage,
         failure=failure,
         timed_out=told.timed_out,
+        timed=len(step_s),
+        digested=digested if len(step_s) < steps else None,
+        pieces_s=tuple(pieces_s),
     )
+
+
+def _without(taken_s: float, step_s: Sequence[float]) -> float:
+    """Seconds of these steps without `taken_s` of each, at least half of them: less of a rest would be noise."""
+    total_s = sum(step_s)
+    return max(1e-9, total_s / 2, total_s - taken_s * len(step_s))
 
 
 def numbers_in(text: str) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpudoc.facts.host import cpus_usable
 from gpudoc.fix.launches import RecordedRun
@@ -11,6 +11,7 @@ from gpudoc.script.outcome import LaunchRecord
 
 _LEAST_RUN_S, _MOST_RUN_S = 4.0, 30.0
 _LEAST_COMPARED = 12
+_LEAST_DIGESTED = 4
 # two launches of each side, and some time to spare; of a whole session twice as many
 _LEAST_RUNS, _USUAL_RUNS = 5, 8
 # a loader that is waited for less is left alone
@@ -20,14 +21,23 @@ _CPU_WORKERS = 4
 
 @dataclass(frozen=True, slots=True)
 class RecordLength:
-    """The steps of a recorded run, None: to the script's own end; and the seconds that they take."""
+    """The steps of a recorded run, None: to the script's own end; and the seconds that they take.
+
+    The batches of the `digested` first steps are digested, None: of all; the steps after them tell the speed.
+    """
 
     steps: int | None = None
     seconds: float = _MOST_RUN_S
+    digested: int | None = None
 
 
 def length_of(told: LaunchRecord, look: ScriptLook, evaluated_after: int | None, left_s: float) -> RecordLength:
     """As long as `left_s` allows, across the first evaluation and the end of an epoch where that fits."""
+    found = _length_of(told, look, evaluated_after, left_s)
+    return replace(found, digested=max(_LEAST_DIGESTED, (found.steps or told.num_steps) // 3))
+
+
+def _length_of(told: LaunchRecord, look: ScriptLook, evaluated_after: int | None, left_s: float) -> RecordLength:
     run_s = max(_LEAST_RUN_S, min(_MOST_RUN_S, left_s / _USUAL_RUNS - look.start_s))
     affordable = max(_LEAST_COMPARED, int(run_s / max(1e-6, look.step_s)))
     if told.status == 0 and told.num_steps <= affordable:

@@ -24,11 +24,15 @@ _ORDER = (Claim.EXACT, Claim.ROUNDING, Claim.BEHAVIOUR, Claim.CHANGES)
 
 @dataclass(frozen=True, slots=True)
 class GainSpan:
-    """A ratio, and the two of the launches that are furthest apart."""
+    """A ratio, and the two of the pieces of launches that are furthest apart.
+
+    `sure` is that of the whole launches that are closest: below 1 one of the launches gained nothing.
+    """
 
     middle: float
     low: float
     high: float
+    sure: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,7 @@ class FixProof:
 
     `steps` were compared on both sides, across `boundaries` of epochs; `gain` is how many times as fast; `lives` says
     that the script died of memory and no longer does, `is_open` that there was no time to tell. `rounding` is how far
-    losses lie apart where they are not equal.
+    losses lie apart where they are not equal. The batches of the `digested` first steps were compared, None: of all.
     """
 
     candidate: Candidate
@@ -61,6 +65,7 @@ class FixProof:
     lives: bool = False
     is_open: bool = False
     rounding: RoundingBound | None = None
+    digested: int | None = None
 
     @property
     def is_gain(self) -> bool:
@@ -70,7 +75,9 @@ class FixProof:
     @property
     def is_faster(self) -> bool:
         """Whether each changed launch was faster than each unchanged one."""
-        return self.gain is not None and self.gain.low > LEAST_GAIN
+        if self.gain is None:
+            return False
+        return (self.gain.low if self.gain.sure is None else self.gain.sure) > LEAST_GAIN
 
     @property
     def saves(self) -> bool:
@@ -101,6 +108,7 @@ def judge(
     return FixProof(
         candidate=candidate, claim=claim, why=why, steps=steps, boundaries=boundaries, launches=count, gain=gain,
         peak_before=min(_peaks(before), default=None), peak_after=max(_peaks(after), default=None),
+        digested=before[0].digested,
     )  # fmt: skip
 
 
@@ -200,7 +208,10 @@ def _gain(before: Sequence[RecordedRun], after: Sequence[RecordedRun]) -> GainSp
     if not old or not new:
         return None
     middle = (sum(old) / len(old)) / (sum(new) / len(new))
-    return GainSpan(middle, min(old) / max(new), max(old) / min(new))
+    old_pieces, new_pieces = ([piece for run in side for piece in run.pieces_s] for side in (before, after))
+    low = min([*old, *old_pieces]) / max([*new, *new_pieces])
+    high = max([*old, *old_pieces]) / min([*new, *new_pieces])
+    return GainSpan(middle, low, high, min(old) / max(new))
 
 
 def _peaks(runs: Sequence[RecordedRun]) -> list[int]:
@@ -229,6 +240,9 @@ def describe(proof: FixProof) -> str:
         )
     elif proof.lives:
         parts.append(f"losses equal bit by bit {what}, until it died")
-    else:
+    elif proof.digested is None:
         parts.append(f"losses, batches, parameters, optimizer and random numbers equal bit by bit {what}")
+    else:
+        first = f"the batches of the first {proof.digested}"
+        parts.append(f"losses, parameters, optimizer and random numbers equal bit by bit {what}, and {first}")
     return "; ".join(parts) + f" ({proof.launches} launches)"

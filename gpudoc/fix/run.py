@@ -352,7 +352,10 @@ class _Fixer:
                 timed_out=True,
             )  # fmt: skip
         patience_s = min(left_s, _PATIENCE * (look.start_s + self.length.seconds) + 10)
-        return self.fix.run(steps, patience_s=patience_s, files=files, environment=environment, rounding=rounding)
+        return self.fix.run(
+            steps, patience_s=patience_s, files=files, environment=environment, rounding=rounding,
+            digested=self.length.digested,
+        )  # fmt: skip
 
     def _cost_s(self, look: ScriptLook, *, launches: int) -> float:
         return launches * (look.start_s + self.length.seconds)

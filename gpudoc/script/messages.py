@@ -33,6 +33,7 @@ class HookOrder(ProfilePart):
     one of them is meant as well. With `steps` the inside says `measured` when this many ran after `warm_steps`, for
     `seconds` at least; on a GPU also after `wake_s` of steps behind the first one. `longest_first` fills the first
     batches of those loaders with the largest samples.
+    `record_samples` has each batch digested, with `digest_steps` those of the first steps alone, of that number.
     `record` asks for a StateRecord, `lines` for LinesSeen; then the look goes on for up to `evaluation_s` seconds where
     the source evaluates and the steps did not come to it.
     `nudge` moves each weight by its last bit before it is used,
@@ -50,6 +51,7 @@ class HookOrder(ProfilePart):
     seconds: float = Field(default=0.0, ge=0)
     wake_s: float = Field(default=0.0, ge=0)
     record_samples: bool = False
+    digest_steps: int | None = Field(default=None, ge=0)
     record: bool = False
     nudge: Literal["", "up", "down"] = ""
     single: bool = False

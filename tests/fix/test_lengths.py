@@ -34,6 +34,7 @@ def look(step_s, length=None):
 def test_a_recorded_run_comes_to_what_the_budget_allows(step_s, length, evaluated_after, left_s, steps):
     found = length_of(told(*[1.0] * 120), look(step_s, length), evaluated_after, left_s)
     assert found.steps == steps
+    assert found.digested == max(4, steps // 3)
 
 
 def test_a_script_that_ends_by_itself_soon_is_recorded_to_its_end():

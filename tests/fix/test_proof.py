@@ -52,6 +52,24 @@ def test_one_changed_launch_that_is_no_faster_leaves_the_gain_in_doubt():
     assert not found.is_gain
 
 
+def test_the_interval_is_as_wide_as_the_speed_of_the_launches_goes_up_and_down():
+    slow, fast = [run(2.0, pieces_s=(0.08, 0.12))] * 2, [run(1.0, pieces_s=(0.04, 0.06))] * 2
+    found = proof(slow, fast).gain
+    assert found is not None
+    assert (found.middle, found.low, found.high) == pytest.approx((2.0, 0.08 / 0.06, 3.0))
+    # whether it gains is a matter of whole launches
+    wide = [run(1.0, pieces_s=(0.04, 0.09))] * 2
+    assert proof(slow, wide).is_faster
+    assert proof(slow, wide).gain.low < 1
+
+
+def test_the_proof_says_whose_batches_were_compared():
+    assert describe(proof([run(2.0, digested=7)] * 2, [run(1.0, digested=7)] * 2)).endswith(
+        "losses, parameters, optimizer and random numbers equal bit by bit over 20 steps and 1 epoch boundary, "
+        "and the batches of the first 7 (4 launches)"
+    )
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

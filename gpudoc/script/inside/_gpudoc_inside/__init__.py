@@ -10,6 +10,7 @@ library only, since the script's Python may be another one.
 from __future__ import annotations
 
 from . import arrival, ending, limits, precision
+from .backwards import BackwardCalls
 from .feed import BatchFeed
 from .loaders import Loaders
 from .pulse import RankPulse
@@ -25,7 +26,8 @@ def start(folder: str) -> HookReport:
     pulse = RankPulse(report)
     feed = BatchFeed(report, pulse)
     loaders = Loaders(report, feed)
-    recorder, sampler = StateRecorder(report), LineSampler(report)
+    backwards = BackwardCalls(report)
+    recorder, sampler = StateRecorder(report, backwards), LineSampler(report, backwards)
     steps = Steps(report, feed, pulse, recorder, sampler)
 
     def torch_is_here(module: object) -> None:
@@ -34,6 +36,7 @@ def start(folder: str) -> HookReport:
         pulse.builds()
         recorder.torch_is_here(module)
         sampler.torch_is_here(module)
+        backwards.torch_is_here(module)
 
     def guarded(action: arrival.Action) -> arrival.Action:
         def run(module: object) -> None:

@@ -51,6 +51,9 @@ class BatchFeed:
         # whether batches of some loader are still to be looked at; and what each one must give
         self._unseen = True
         self._records = bool(report.order.get("record_samples"))
+        # steps made so far, and how many have their batches digested; None: all
+        self.steps = 0
+        self._digested: int | None = report.order.get("digest_steps")
         self._thread = threading.get_ident()
         self._clock = time.perf_counter
         self._grad: Callable[[], bool] = lambda: True
@@ -161,8 +164,13 @@ class BatchFeed:
         found = samples.count(batch, asked)
         if found is not None:
             stretch.samples = (stretch.samples or 0) + found
-        if self._records:
+        if self._records and self._is_digested():
             stretch.digests.append(samples.digest(batch, bool(self._report.order.get("single"))))
+
+    def _is_digested(self) -> bool:
+        # another thread is ahead by more steps in one launch than in the next
+        in_time = self._digested is None or self.steps < self._digested
+        return in_time or threading.get_ident() != self._thread
 
     def _looking(self, number: int) -> list[Any] | None:
         # the first batches are looked at more closely, those of a run only once

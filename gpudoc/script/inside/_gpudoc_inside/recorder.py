@@ -17,6 +17,7 @@ import time
 from typing import Any
 
 from . import samples
+from .backwards import BackwardCalls
 from .report import HookReport, is_worker
 
 # a root with more numbers is no loss
@@ -33,8 +34,8 @@ _DRAWN = re.compile(r"[a-z0-9_]{8}$")
 class StateRecorder:
     """Records one process, where the order asks for it; nothing is kept of a tensor but its digest."""
 
-    def __init__(self, report: HookReport) -> None:
-        self._report = report
+    def __init__(self, report: HookReport, backwards: BackwardCalls) -> None:
+        self._report, self._backwards = report, backwards
         self.on = bool(report.order.get("record"))
         self.seconds = 0.0
         self._roots: list[str] = []
@@ -54,11 +55,8 @@ class StateRecorder:
         if not self.on:
             return
         torch.manual_seed(_SEED)
-        backward, save = torch.autograd.backward, torch.save
-
-        def recorded(tensors: Any, *args: Any, **named: Any) -> Any:
-            self._root(tensors)
-            return backward(tensors, *args, **named)
+        save = torch.save
+        self._backwards.listen(self._root)
 
         def saved(value: Any, file: Any, *args: Any, **named: Any) -> Any:
             self._wrote(file)
@@ -69,8 +67,7 @@ class StateRecorder:
                 lambda module, _args: self._nudge(torch, module, nudge)
             )
             self._report.undo.append(handle.remove)
-        torch.autograd.backward, torch.save = recorded, saved
-        self._report.undo.append(lambda: setattr(torch.autograd, "backward", backward))
+        torch.save = saved
         self._report.undo.append(lambda: setattr(torch, "save", save))
 
     def numpy_is_here(self, numpy: Any) -> None:

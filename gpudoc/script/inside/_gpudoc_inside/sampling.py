@@ -13,6 +13,7 @@ import time
 from typing import Any, Iterator
 
 from . import place
+from .backwards import BackwardCalls
 from .report import HookReport, is_worker
 
 _OWN = os.path.dirname(os.path.abspath(__file__))
@@ -31,8 +32,8 @@ _SETTLED = 2
 class LineSampler:
     """Looks at one process that trains, where the order asks for lines."""
 
-    def __init__(self, report: HookReport) -> None:
-        self._report = report
+    def __init__(self, report: HookReport, backwards: BackwardCalls) -> None:
+        self._report, self._backwards = report, backwards
         self.on = bool(report.order.get("lines"))
         self._counts: dict[tuple[str, int], int] = {}
         self._looks = self._computing = 0
@@ -56,14 +57,12 @@ class LineSampler:
         """Hear of each call of backward, and of each module that runs in evaluation with gradients."""
         if not self.on:
             return
-        backward = torch.autograd.backward
         is_on, anomaly = torch.is_grad_enabled, torch.is_anomaly_enabled
 
-        def heard(*args: Any, **named: Any) -> Any:
+        def heard(_tensors: Any) -> None:
             self._pending.clear()
             self._once.clear()
             self._anomaly = self._anomaly or bool(anomaly())
-            return backward(*args, **named)
 
         def runs(module: Any, _args: Any) -> None:
             if module.training or self._done or self._report.off:
@@ -80,8 +79,7 @@ class LineSampler:
             elif with_grad:
                 self._pending.add(line)
 
-        torch.autograd.backward = heard
-        self._report.undo.append(lambda: setattr(torch.autograd, "backward", backward))
+        self._backwards.listen(heard)
         handle = torch.nn.modules.module.register_module_forward_pre_hook(runs)
         self._report.undo.append(handle.remove)
 

@@ -139,6 +139,7 @@ class Steps:
         if self._optimizer is None or self._optimizer() is not optimizer:
             self._optimizer = weakref.ref(optimizer)
         self._count += 1
+        self._feed.steps = self._count
         self._settle(now)
         self._pulse.steps(self._count)
         self._sampler.stepped(self._count)
