@@ -106,7 +106,7 @@ def test_the_script_that_called_gpudoc_is_not_the_users_part_of_training():
 
 def test_in_a_script_the_line_that_asked_for_a_batch_is_told_where_no_worker_shows_another():
     inside = Frame(
-        "drawn", str(Path(hang.__file__).parents[2] / "script" / "inside" / "_gpudoc_inside" / "feed.py"), 96
+        "drawn", str(Path(hang.__file__).parents[2] / "script" / "inside" / "_gpudoc_inside" / "batches.py"), 96
     )
     main = Frame("main", "/home/me/work/train.py", 40)
     asks = Stand(beat=beat(0, world=1), frames=(main, inside, TORCH))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dis
+import functools
 import inspect
 import pickle
 import sys
-from typing import Any, NamedTuple
+import types
+from typing import Any, Iterator, NamedTuple, Sequence
 
-from . import code
+from .batches import is_iterable
 
 # they may keep the state that they were given; whoever sees them knows better
 _STANDARD = ("torch", "accelerate", "lightning", "pytorch_lightning", "lightning_fabric", "transformers", "torchdata")
@@ -48,21 +51,15 @@ def judge(said: dict[str, Any], order: dict[str, Any]) -> LoaderVerdict:
     return verdict
 
 
-def is_iterable(dataset: Any) -> bool:
-    """Whether torch reads a data set as a stream."""
-    kind: Any = getattr(sys.modules.get("torch.utils.data.dataset"), "IterableDataset", ())
-    return isinstance(dataset, kind)
-
-
 def is_sharded(said: dict[str, Any]) -> bool:
     """Whether an iterable data set, or the function that starts a worker, asks which worker it is in."""
     names = {"get_worker_info"}
-    return code.mentions(said["dataset"], names) or code.mentions(said.get("worker_init_fn"), names)
+    return mentions(said["dataset"], names) or mentions(said.get("worker_init_fn"), names)
 
 
 def draws(said: dict[str, Any]) -> bool:
     """Whether data set, transforms or collate function draw random numbers, as far as their code shows."""
-    return any(code.mentions(said.get(name), set(code.RANDOM)) for name in ("dataset", "collate_fn"))
+    return any(mentions(said.get(name), set(RANDOM)) for name in ("dataset", "collate_fn"))
 
 
 def _batch(said: dict[str, Any], batch: int, verdict: LoaderVerdict) -> None:
@@ -93,7 +90,7 @@ def _why_workers_stay(said: dict[str, Any], asked: int) -> str | None:
             return "an iterable data set that does not ask get_worker_info gives every sample once per worker"
         if said.get("drop_last"):
             return "with drop_last each worker of an iterable data set drops its own last batch"
-        if code.mentions(dataset, set(code.RANDOM)):
+        if mentions(dataset, set(RANDOM)):
             return "an iterable data set that draws random numbers shares its samples out differently in each worker"
     sampler = said.get("batch_sampler") or said.get("sampler")
     if sampler is not None and _draws_late(sampler):
@@ -108,8 +105,8 @@ def _why_workers_stay(said: dict[str, Any], asked: int) -> str | None:
 def _draws_late(sampler: Any) -> bool:
     inner = [sampler, *getattr(sampler, "__dict__", {}).values()]
     own = [held for held in inner if str(type(held).__module__).partition(".")[0] not in _STANDARD]
-    found = (code.methods(type(held)).get("__iter__") for held in own)
-    return any(code.draws_on_the_way(function) for function in found if function is not None)
+    found = (methods(type(held)).get("__iter__") for held in own)
+    return any(draws_on_the_way(function) for function in found if function is not None)
 
 
 def _held(dataset: Any) -> list[Any]:
@@ -168,11 +165,11 @@ def _why_workers_end(said: dict[str, Any]) -> str | None:
     sampler = said.get("batch_sampler") or (said.get("sampler") if said["batch_size"] is None else None)
     if sampler is not None and not _is_lazy(sampler):
         return _SEEDS
-    for held in code.parts(said["dataset"]):
-        where = code.stores(held, "__getitem__", "__getitems__", "__iter__", "__call__", "forward")
+    for held in parts(said["dataset"]):
+        where = stores(held, "__getitem__", "__getitems__", "__iter__", "__call__", "forward")
         if where is not None:
             return f"{where} stores into the data set while it is read, and workers that live on would carry that on"
-        if "set_epoch" in code.methods(type(held)):
+        if "set_epoch" in methods(type(held)):
             return "the data set receives the epoch through set_epoch, which does not reach workers that stay alive"
     return None
 
@@ -191,3 +188,190 @@ def _values(said: dict[str, Any], verdict: LoaderVerdict) -> None:
         )
     if is_iterable(said["dataset"]):
         verdict.notes.append("the samples of an iterable data set come in another order with another num_workers")
+
+
+# what draws from the global random numbers, by any of the usual libraries
+RANDOM = frozenset(
+    {
+        *("rand", "randn", "randint", "rand_like", "randn_like", "randint_like", "randperm", "random", "random_"),
+        *("randrange", "uniform", "uniform_", "normal_", "shuffle", "choice", "choices", "permutation", "permuted"),
+        *("multinomial", "bernoulli", "bernoulli_", "gauss", "standard_normal"),
+    }
+)
+_NOT_OWN = ("builtins", "torch", "typing", "abc", "collections", "numpy", "enum", "functools", "PIL", "io", "pathlib")
+_MAX_OBJECTS = 200
+_MAX_ITEMS = 20
+_MAX_DEPTH = 4
+
+
+def mentions(thing: Any, names: set[str]) -> bool:
+    """Whether the code of an object, of what it holds, or of the functions that it calls, uses one of the names."""
+    return any(names & set(code.co_names) for held in parts(thing) for code in codes(held))
+
+
+def parts(thing: Any) -> Iterator[Any]:
+    """An object whose code is the user's, and those that it holds: transforms in a data set, a data set in another."""
+    seen: set[int] = set()
+    waiting = [(thing, 0)]
+    while waiting and len(seen) < _MAX_OBJECTS:
+        held, depth = waiting.pop(0)
+        if id(held) in seen or held is None:
+            continue
+        seen.add(id(held))
+        if isinstance(held, dict):
+            inner: list[Any] = list(held.values())[:_MAX_ITEMS]
+        elif isinstance(held, (list, tuple)):
+            inner = list(held[:_MAX_ITEMS])
+        elif isinstance(held, functools.partial):
+            inner = [held.func, *held.args, *held.keywords.values()]
+        elif _is_function(held) or _is_own(type(held)):
+            yield held
+            inner = list(getattr(held, "__dict__", {}).values())
+            inner += [cell.cell_contents for cell in getattr(held, "__closure__", None) or () if _is_filled(cell)]
+        else:
+            continue
+        if depth < _MAX_DEPTH:
+            waiting += [(item, depth + 1) for item in inner]
+
+
+def codes(thing: Any) -> Iterator[types.CodeType]:
+    """The byte code of a function or of an object's methods, of functions within them and of those that they call."""
+    waiting = [_function(thing)] if _is_function(thing) else list(methods(type(thing)).values())
+    seen: set[types.CodeType] = set()
+    while waiting:
+        function = waiting.pop()
+        for code in _within(function.__code__):
+            if code in seen:
+                continue
+            seen.add(code)
+            yield code
+            called = [function.__globals__.get(name) for name in code.co_names]
+            waiting += [item for item in called if isinstance(item, types.FunctionType) and _is_own(item)]
+
+
+def methods(kind: type) -> dict[str, types.FunctionType]:
+    """The methods that a class has from code that is neither torch's nor Python's, by name."""
+    found: dict[str, types.FunctionType] = {}
+    for base in reversed(kind.__mro__):
+        if _is_own(base):
+            for name, value in vars(base).items():
+                function = getattr(value, "__func__", None) or getattr(value, "fget", None) or value
+                if isinstance(function, types.FunctionType):
+                    found[name] = function
+    return found
+
+
+def stores(thing: Any, *entries: str) -> str | None:
+    """`Class.method` of the first method that stores into its object and runs when one of `entries` does; or None."""
+    known = methods(type(thing))
+    waiting, seen = [name for name in entries if name in known], set()
+    while waiting:
+        name = waiting.pop(0)
+        if name in seen:
+            continue
+        seen.add(name)
+        code = known[name].__code__
+        if _stores_into(code, code.co_varnames[:1]):
+            return f"{type(thing).__name__}.{name}"
+        waiting += [called for called in code.co_names if called in known]
+    return None
+
+
+def draws_on_the_way(function: types.FunctionType) -> bool:
+    """Whether a generator draws random numbers between its items, and not only before the first one."""
+    code = function.__code__
+    if not code.co_flags & inspect.CO_GENERATOR:
+        return False
+    steps = list(dis.get_instructions(code))
+    draws = [step.offset for step in steps if step.argval in RANDOM]
+    yields = [step.offset for step in steps if step.opname in ("YIELD_VALUE", "YIELD_FROM", "SEND")]
+    if not draws or not yields:
+        return False
+    if max(draws) > min(yields):
+        return True
+    jumps = dis.hasjrel + dis.hasjabs
+    back = [step.argval for step in steps if step.opcode in jumps and step.offset > min(yields)]
+    return any(isinstance(target, int) and target <= max(draws) for target in back)
+
+
+def _stores_into(code: types.CodeType, first: Sequence[str]) -> bool:
+    if not first:
+        return False
+    before: Any = None
+    for step in dis.get_instructions(code):
+        if step.opname == "STORE_ATTR" and before is not None and before.opname.startswith("LOAD_FAST"):
+            # newer Pythons load two at once
+            loaded = before.argval[-1] if isinstance(before.argval, tuple) else before.argval
+            if loaded == first[0]:
+                return True
+        before = step
+    return False
+
+
+def _within(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _within(constant)
+
+
+def _function(thing: Any) -> types.FunctionType:
+    found: types.FunctionType = getattr(thing, "__func__", thing)
+    return found
+
+
+def _is_function(thing: Any) -> bool:
+    return isinstance(thing, (types.FunctionType, types.MethodType)) and _is_own(thing)
+
+
+def _is_own(thing: Any) -> bool:
+    return str(getattr(thing, "__module__", "builtins")).partition(".")[0] not in _NOT_OWN
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:
+        return False
+
+
+_PLAIN = (bool, int, float, str, bytes, type(None))
+_MARKED_DEPTH = 3
+_MARKED_ITEMS = 1000
+_MARKED_BYTES = 1 << 20
+
+
+def fingerprint(thing: Any) -> dict[str, Any]:
+    """The fields of an object and of those within it, each as a value that is equal as long as nothing was changed."""
+    return {name: _mark(value, 1) for name, value in getattr(thing, "__dict__", {}).items()}
+
+
+def difference(before: dict[str, Any], now: dict[str, Any]) -> str:
+    """The names of the fields that differ."""
+    names = sorted(name for name in {*before, *now} if before.get(name, before) != now.get(name, now))
+    return ", ".join(names)
+
+
+def _mark(value: Any, depth: int) -> Any:
+    if isinstance(value, _PLAIN):
+        return value
+    tensor = getattr(sys.modules.get("torch"), "Tensor", ())
+    if isinstance(value, tensor):
+        return (id(value), value._version)
+    number = getattr(value, "nbytes", None)
+    if isinstance(number, int) and hasattr(value, "tobytes"):
+        # what is changed in place shows in the values alone
+        return (id(value), hash(value.tobytes()) if number <= _MARKED_BYTES else number)
+    if depth >= _MARKED_DEPTH:
+        return id(value)
+    if isinstance(value, (list, tuple)):
+        return (id(value), len(value), tuple(_mark(item, depth + 1) for item in value[:_MARKED_ITEMS]))
+    if isinstance(value, dict):
+        return _of_dict(value, depth)
+    fields = getattr(value, "__dict__", None)
+    return (id(value), _of_dict(fields, depth)) if isinstance(fields, dict) else id(value)
+
+
+def _of_dict(value: dict[Any, Any], depth: int) -> tuple[Any, ...]:
+    items = list(value.items())[:_MARKED_ITEMS]
+    return (len(value), tuple((str(name), _mark(item, depth + 1)) for name, item in items))

@@ -4,27 +4,47 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
+import os
 import sys
+import sysconfig
+import time
 import weakref
-from typing import Any, Callable, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, Iterator, NamedTuple
 
-from . import bounds, changes, samples
-from .feed import BatchFeed
-from .place import UserPlace, find_place, frames, is_users
+from .batches import BatchFeed, is_iterable
 from .report import HookReport, is_worker
+
+if TYPE_CHECKING:
+    from .bounds import LoaderVerdict
 
 _SETTINGS = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "batch_size")
 _LARGEST_BATCHES = 3
+# as many as the tuner of own configurations looks at
+SCAN_SECONDS = 2.0
+MAX_SCANNED = 20_000
+_MAX_DEPTH = 6
+_OWN = os.path.dirname(os.path.abspath(__file__))
+_LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib")} - {""})
+_PACKAGES = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
+_FRAMEWORKS = {
+    "accelerate": "accelerate",
+    "lightning": "lightning",
+    "pytorch_lightning": "lightning",
+    "lightning_fabric": "lightning",
+    "transformers": "transformers",
+    "timm": "timm",
+}
+_MAX_FRAMES = 4
 
 
 class Building(NamedTuple):
-    """A loader that is being built: what the script says, what it is built with, and whose it is."""
+    """A loader that is being built: what the script says, what an order allows, and whose it is."""
 
     place: UserPlace
     key: str
     said: dict[str, Any]
-    verdict: bounds.LoaderVerdict
-    meant: bool
+    verdict: LoaderVerdict | None
     remade_from: int | None
     call: tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -89,14 +109,15 @@ class Loaders:
         key = _key(place, said)
         origin = self._origin(said["dataset"])
         meant = key in self._report.order["keys"] or (origin is not None and self._meant.get(origin, False))
-        verdict = bounds.judge(said, self._report.order) if meant else bounds.LoaderVerdict({}, {}, [])
-        for name, value in verdict.changed.items():
-            bound.arguments[name] = value
-        return Building(place, key, said, verdict, meant, origin, (bound.args, bound.kwargs))
+        verdict = _bounds().judge(said, self._report.order) if meant else None
+        if verdict is not None:
+            bound.arguments.update(verdict.changed)
+        return Building(place, key, said, verdict, origin, (bound.args, bound.kwargs))
 
     def _as_ordered(self, build: Callable[..., None], loader: Any, building: Building) -> bool:
         """Build the loader with the settings that were ordered; False where that must be done as the script says."""
-        if not building.verdict.changed:
+        verdict = building.verdict
+        if verdict is None or not verdict.changed:
             return False
         args, kwargs = building.call
         try:
@@ -104,9 +125,9 @@ class Loaders:
         except Exception as problem:
             loader.__dict__.clear()
             why = f"torch would not build it so: {str(problem)[:200]}"
-            building.verdict.refused.update({name: why for name in building.verdict.changed if name in _SETTINGS})
-            building.verdict.changed.clear()
-            building.verdict.notes.clear()
+            verdict.refused.update({name: why for name in verdict.changed if name in _SETTINGS})
+            verdict.changed.clear()
+            verdict.notes.clear()
             return False
         return True
 
@@ -128,13 +149,14 @@ class Loaders:
     def _done(self, loader: Any, building: Building) -> None:
         number, self._count = self._count, self._count + 1
         self._feed.numbers[loader] = number
-        self._meant[number] = building.meant
         verdict, said = building.verdict, building.said
-        if building.meant and self._report.order["longest_first"]:
+        self._meant[number] = verdict is not None
+        changed = verdict.changed if verdict is not None else {}
+        if verdict is not None and self._report.order["longest_first"]:
             self._put_largest_first(number, loader, building)
-        if verdict.changed.get("persistent_workers"):
-            self._states[loader] = changes.fingerprint(loader.dataset)
-        iterable = bounds.is_iterable(said["dataset"])
+        if changed.get("persistent_workers"):
+            self._states[loader] = _bounds().fingerprint(loader.dataset)
+        iterable = is_iterable(said["dataset"])
         self._report.tell(
             "loader",
             number=number,
@@ -149,14 +171,14 @@ class Loaders:
             sampler=type(loader.sampler).__name__,
             own_batch_sampler=said.get("batch_sampler") is not None,
             iterable=iterable,
-            sharded=iterable and bounds.is_sharded(said),
+            sharded=iterable and _bounds().is_sharded(said),
             # asking a loader of a stream for its length changes what it warns of
             length=None if iterable else _length(loader),
             drop_last=bool(loader.drop_last),
             script={name: _plain(said.get(name)) for name in _SETTINGS},
-            applied={name: value for name, value in verdict.changed.items() if name in _SETTINGS and value is not None},
-            refused=verdict.refused,
-            notes=verdict.notes,
+            applied={name: value for name, value in changed.items() if name in _SETTINGS and value is not None},
+            refused=verdict.refused if verdict is not None else {},
+            notes=verdict.notes if verdict is not None else [],
             **{name: _plain(getattr(loader, name, None)) for name in _SETTINGS},
         )
 
@@ -164,9 +186,9 @@ class Loaders:
         said = building.said
         torch_batches: Any = sys.modules["torch.utils.data.sampler"]
         plain = type(loader.batch_sampler) is torch_batches.BatchSampler
-        if bounds.is_iterable(said["dataset"]) or not plain:
+        if is_iterable(said["dataset"]) or not plain:
             return
-        found = samples.largest_first(loader, _LARGEST_BATCHES + self._report.order["warm_steps"])
+        found = largest_first(loader, _LARGEST_BATCHES + self._report.order["warm_steps"])
         self._report.tell("data", loader=number, largest=found)
 
     def _refresh(self, loader: Any) -> None:
@@ -174,18 +196,25 @@ class Loaders:
         before = self._states.get(loader)
         if before is None:
             return
-        now = changes.fingerprint(loader.dataset)
+        now = _bounds().fingerprint(loader.dataset)
         if getattr(loader, "_iterator", None) is None:
             self._states[loader] = now
         elif now != before:
             self._states[loader] = now
             loader._iterator = None
-            fields = changes.difference(before, now)
+            fields = _bounds().difference(before, now)
             self._report.tell("data", loader=self._feed.numbers.get(loader), changed=fields)
         else:
             # new workers would have drawn their seed here; without it the next shuffle would be another one
             torch: Any = sys.modules["torch"]
             torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
+
+
+def _bounds() -> Any:
+    # most launches order nothing of a loader: what judges an order is read with the first one
+    from . import bounds
+
+    return bounds
 
 
 def _bind(build: Callable[..., None], loader: Any, args: Any, kwargs: Any) -> inspect.BoundArguments | None:
@@ -224,3 +253,129 @@ def _plain(value: Any) -> Any:
 
 def _restore(kind: Any, build: Any, iterate: Any) -> None:
     kind.__init__, kind.__iter__ = build, iterate
+
+
+class UserPlace(NamedTuple):
+    """The nearest line of the user's own code, the lines that led there, and the framework between it and torch."""
+
+    file: str
+    line: int
+    through: str
+    lines: tuple[str, ...]
+
+    @property
+    def short(self) -> str:
+        """As `train.py:42`."""
+        return at(self.file, self.line)
+
+
+def find_place() -> UserPlace:
+    """The place of the call that is going on; where no line is the user's own, the first that is not torch's."""
+    through, nearest = "torch", None
+    lines: list[str] = []
+    fallback = None
+    for frame in frames():
+        file, line = frame.f_code.co_filename, frame.f_lineno
+        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if is_users(file):
+            nearest = nearest or (file, line)
+            lines.append(at(file, line))
+            if len(lines) == _MAX_FRAMES:
+                break
+        elif nearest is None:
+            # the framework nearest to the user is the one whose words they know
+            through = _FRAMEWORKS.get(package, through)
+            if fallback is None and package not in ("torch", "torchdata") and not _is_library(file):
+                fallback = (file, line)
+    file, line = nearest or fallback or ("", 0)
+    return UserPlace(file, line, through, tuple(lines) or (at(file, line),))
+
+
+def at(file: str, line: int) -> str:
+    """As `train.py:42`."""
+    return f"{os.path.basename(file)}:{line}"
+
+
+def frames() -> Iterator[Any]:
+    """The frames of the call that is going on but the hook's own, the innermost first."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if not frame.f_code.co_filename.startswith(_OWN):
+            yield frame
+        frame = frame.f_back
+
+
+def is_users(file: str) -> bool:
+    """Whether a source file is the user's own: neither Python's, nor an installed package's."""
+    if file.startswith("<"):
+        return file.startswith(("<stdin>", "<string>", "<ipython"))
+    return not any(part in file for part in _PACKAGES) and not _is_library(file)
+
+
+def _is_library(file: str) -> bool:
+    return file.startswith(_LIBRARIES) or file.startswith("<")
+
+
+def sample_size(sample: Any, depth: int = 0) -> int:
+    """How large a sample is, to be compared with others of its data set."""
+    total = getattr(sample, "nbytes", None)
+    if isinstance(total, int):
+        return total
+    if isinstance(sample, (str, bytes)):
+        return len(sample)
+    if depth < _MAX_DEPTH and isinstance(sample, (list, tuple)):
+        return sum(sample_size(item, depth + 1) for item in sample)
+    if depth < _MAX_DEPTH and hasattr(sample, "items"):
+        return sum(sample_size(item, depth + 1) for _, item in sample.items())
+    shape = getattr(sample, "size", None)
+    if isinstance(shape, tuple) and len(shape) == 2:
+        # an image that is not decoded to numbers yet
+        return int(shape[0]) * int(shape[1])
+    return 1
+
+
+def largest_samples(dataset: Any, most: int) -> list[int]:
+    """The indices of the `most` largest samples, the largest first, of those that two seconds allow to look at.
+
+    Where there are more than can be looked at, they are taken from all over the data set.
+    """
+    number = len(dataset)
+    # the golden ratio: wherever one stops, no part of the data set was left out
+    step = round(0.618034 * number)
+    while math.gcd(step, number) > 1:
+        step += 1
+    until = time.perf_counter() + SCAN_SECONDS
+    found = []
+    for index in (count * step % number for count in range(min(number, MAX_SCANNED))):
+        found.append((-sample_size(dataset[index]), index))
+        if time.perf_counter() > until:
+            break
+    return [index for _, index in sorted(found)[:most]]
+
+
+def largest_first(loader: Any, batches: int) -> int:
+    """Let the first `batches` batches of a loader hold its largest samples; the size of the largest one.
+
+    Its batch sampler must be torch's own. What follows them are the batches that it had anyway.
+    """
+    torch_batches: Any = sys.modules["torch.utils.data.sampler"]
+    plain = loader.batch_sampler
+    chosen = largest_samples(loader.dataset, plain.batch_size)
+    if not chosen:
+        return 0
+
+    class LargestFirst(torch_batches.BatchSampler):  # type: ignore[misc]
+        """The batch sampler of the script behind some batches of the largest samples."""
+
+        def __init__(self) -> None:
+            super().__init__(plain.sampler, plain.batch_size, plain.drop_last)
+
+        def __iter__(self) -> Iterator[list[int]]:
+            repeated = [chosen[index % len(chosen)] for index in range(plain.batch_size)]
+            for _ in range(batches):
+                yield list(repeated)
+            yield from plain
+
+    # the attribute may not be set once a loader is built
+    loader.__dict__["batch_sampler"] = LargestFirst()
+    return sample_size(loader.dataset[chosen[0]])

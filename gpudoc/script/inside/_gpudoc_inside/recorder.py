@@ -16,7 +16,7 @@ import tempfile
 import time
 from typing import Any
 
-from . import samples
+from . import batches
 from .backwards import BackwardCalls
 from .report import HookReport, is_worker
 
@@ -114,8 +114,8 @@ class StateRecorder:
         began = time.perf_counter()
         with self._report.guard("a record"):
             found = [tensors] if not isinstance(tensors, (list, tuple)) else list(tensors)
-            small = [one for one in samples.tensors(found) if one.numel() <= _MOST_NUMBERS]
-            self._roots.append(samples.digest(small)[:8])
+            small = [one for one in batches.tensors(found) if one.numel() <= _MOST_NUMBERS]
+            self._roots.append(batches.digest(small)[:8])
             self._losses.append(_number(small))
         self.seconds += time.perf_counter() - began
 
@@ -140,14 +140,14 @@ class StateRecorder:
         optimizers = list(self._optimizers.values())
         parameters = [group["params"] for one in optimizers for group in one.param_groups]
         found = {
-            "parameters": samples.digest([*parameters, *(list(one.parameters()) for one in self._modules)]),
-            "buffers": samples.digest([list(one.buffers()) for one in self._modules]),
+            "parameters": batches.digest([*parameters, *(list(one.parameters()) for one in self._modules)]),
+            "buffers": batches.digest([list(one.buffers()) for one in self._modules]),
             "optimizer": _digest_of([_held(one.state_dict()) for one in optimizers]),
-            "torch's generator": samples.digest([torch.get_rng_state()]),
+            "torch's generator": batches.digest([torch.get_rng_state()]),
             "random's generator": _digest_of(random.getstate()),
         }
         if torch.cuda.is_initialized():
-            found["CUDA's generators"] = samples.digest(torch.cuda.get_rng_state_all())
+            found["CUDA's generators"] = batches.digest(torch.cuda.get_rng_state_all())
         numpy = sys.modules.get("numpy")
         if numpy is not None and hasattr(numpy, "random"):
             kind, key, *rest = numpy.random.get_state()
@@ -202,7 +202,7 @@ def _modules_of(optimizer: Any) -> list[Any]:
 def _held(value: Any) -> Any:
     """A state with tensors as their digests, in an order that does not depend on how it was built."""
     if isinstance(value, sys.modules["torch"].Tensor):
-        return samples.digest([value])
+        return batches.digest([value])
     if isinstance(value, dict):
         return sorted((str(key), _held(item)) for key, item in value.items())
     if isinstance(value, (list, tuple)):

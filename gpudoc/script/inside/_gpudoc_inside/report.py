@@ -1,8 +1,13 @@
-"""The report: one file for each process that trains, one JSON object per line; and stepping aside after a fault."""
+"""What gpudoc hears of a process that trains: lines of JSON in a file, signs of life in memory, its peak of memory.
+
+The signs of life are the words of gpudoc's train/ranks/pulse.py, which cannot be imported here. After a fault of the
+hook it says so and steps aside.
+"""
 
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import sys
 import time
@@ -10,6 +15,9 @@ from contextlib import contextmanager, suppress
 from typing import Any, Callable, Iterator
 
 _RANKS = (("RANK", "LOCAL_RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"))
+_VERSION, _NUM_WORDS = 1, 16
+_IS, _PID, _RANK, _WORLD, _STEP, _DOING, _BEATS = range(7)
+_BUILDING, _READING, _EVALUATING, _ENDED, _OWN_CODE = 0, 1, 4, 6, 7
 
 
 class HookReport:
@@ -130,3 +138,157 @@ def launched_ranks() -> list[int | None]:
         if found[0].isdecimal():
             return [int(value) if value.isdecimal() else None for value in found]
     return [None, None, None]
+
+
+class RankPulse:
+    """The signs of life of a process that trains; each is a number stored in memory. In a run alone, not in trials."""
+
+    def __init__(self, report: HookReport) -> None:
+        self._report = report
+        self._words: Any = None
+        self._is_over = not report.is_run
+        if not self._is_over:
+            # what a fork inherits is its parent's
+            os.register_at_fork(after_in_child=self._forget)
+        # who has stepped aside gives no signs any more, which is no hang
+        report.undo.append(self.ends)
+
+    def _forget(self) -> None:
+        self._words = None
+
+    def builds(self) -> None:
+        """Torch has been imported: a rank of a launcher will train, and the others may wait for it until it does."""
+        # a scheduler names a rank for torchrun itself, too, which will not train
+        if "RANK" in os.environ and "LOCAL_RANK" in os.environ and self._report.started:
+            self._now(_BUILDING)
+
+    def asks(self, grad: bool) -> None:
+        """A batch is asked for, to train with or to evaluate."""
+        self._now(_READING if grad else _EVALUATING)
+
+    def goes_on(self) -> None:
+        """The batch is there: what comes now is the script's own."""
+        self._now(_OWN_CODE)
+
+    def steps(self, count: int) -> None:
+        """This many optimizer steps are made."""
+        words = self._words or self._opened()
+        if words is not None:
+            words[_STEP] = count
+            words[_BEATS] += 1
+
+    def ends(self) -> None:
+        """The process ends by itself, or nothing more will be reported of it."""
+        self._is_over = True
+        if self._words is not None:
+            self._words[_DOING] = _ENDED
+            self._words = None
+
+    def _now(self, doing: int) -> None:
+        try:
+            words = self._words or self._opened()
+            if words is not None:
+                words[_DOING] = doing
+                words[_BEATS] += 1
+        except Exception as problem:
+            self._report.step_aside("a sign of life", problem)
+
+    def _opened(self) -> Any:
+        """Memory in a file of this process's own; None in trials, and for a loader worker, which belongs to another."""
+        if self._is_over or is_worker():
+            return None
+        launched = launched_ranks()
+        rank, world = ranks_of_torch() or (launched[0] or 0, launched[2] or 1)
+        try:
+            with open(os.path.join(self._report.folder, f"rank-{rank}-{self._report.process}"), "w+b") as file:
+                # written, not only made longer: to store into a page for which the disk has no room is a SIGBUS
+                file.write(bytes(_NUM_WORDS * 8))
+                file.flush()
+                words = memoryview(mmap.mmap(file.fileno(), _NUM_WORDS * 8)).cast("q")
+        except (OSError, ValueError):
+            # nobody hears it then, which is no matter of the script's
+            self._is_over = True
+            return None
+        words[_IS], words[_RANK], words[_WORLD] = _VERSION, rank, world
+        # last of all, since with it the rest is read
+        words[_PID] = self._report.process
+        self._words = words
+        return words
+
+
+def ranks_of_torch() -> tuple[int, int] | None:
+    """(rank, ranks in all), as torch.distributed tells once a group was made; None before, and without it."""
+    distributed: Any = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    return distributed.get_rank(), distributed.get_world_size()
+
+
+def cuda() -> Any:
+    """torch.cuda where the script has started it; None elsewhere."""
+    torch: Any = sys.modules.get("torch")
+    found = getattr(torch, "cuda", None)
+    return found if found is not None and found.is_initialized() else None
+
+
+def peaks() -> dict[str, int | None]:
+    """Peak bytes: reserved and allocated of the current GPU, else private memory as RLIMIT_DATA counts it."""
+    device = cuda()
+    if device is not None:
+        return {
+            "peak_bytes": int(device.max_memory_reserved()),
+            "peak_allocated_bytes": int(device.max_memory_allocated()),
+            "device_bytes": int(device.memory_reserved() + device.mem_get_info()[0]),
+        }
+    return {"peak_bytes": _private_peak_bytes(), "peak_allocated_bytes": None, "device_bytes": None}
+
+
+def allocator_numbers() -> dict[str, int]:
+    """What the CUDA allocator and the card say now, in bytes; empty where CUDA was not started."""
+    device = cuda()
+    if device is None:
+        return {}
+    statistics = device.memory_stats()
+    names = {
+        "allocated": "allocated_bytes.all.current",
+        "peak_allocated": "allocated_bytes.all.peak",
+        "reserved": "reserved_bytes.all.current",
+        "peak_reserved": "reserved_bytes.all.peak",
+        "inactive_split": "inactive_split_bytes.all.current",
+    }
+    told = {name: int(statistics[key]) for name, key in names.items() if key in statistics}
+    free, total = device.mem_get_info()
+    return {**told, "retries": int(statistics.get("num_alloc_retries", 0)), "free": int(free), "total": int(total)}
+
+
+def _private_peak_bytes() -> int | None:
+    # the same arithmetic as gpudoc's process/memory.py, which cannot be imported here
+    sizes = {}
+    try:
+        with open("/proc/self/status", encoding="ascii", errors="replace") as file:
+            for line in file:
+                name, _, rest = line.partition(":")
+                if name in ("VmPeak", "VmSize", "VmData"):
+                    sizes[name] = int(rest.split()[0]) * 1024
+    except OSError:
+        return None
+    if len(sizes) < 3:
+        return None
+    return sizes["VmPeak"] - (sizes["VmSize"] - sizes["VmData"])
+
+
+def limit_device(report: HookReport, torch: Any) -> None:
+    """Let torch take so much of its GPU as is ordered, once the script has started CUDA by itself."""
+    limit, index = report.order.get("device_limit_bytes"), report.order.get("device_index")
+    if limit is None:
+        return
+    local_rank = launched_ranks()[1]
+    device = int(local_rank or 0) if index is None else int(index)
+
+    def started() -> None:
+        with report.guard("the memory limit of the GPU"):
+            total = torch.cuda.get_device_properties(device).total_memory
+            torch.cuda.set_per_process_memory_fraction(min(1.0, limit / total), device)
+
+    # what torch itself does with a seed that is set before CUDA has started
+    torch.cuda._lazy_call(started)

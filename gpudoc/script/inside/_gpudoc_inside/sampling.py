@@ -12,8 +12,8 @@ import threading
 import time
 from typing import Any, Iterator
 
-from . import place
 from .backwards import BackwardCalls
+from .loaders import is_users
 from .report import HookReport, is_worker
 
 _OWN = os.path.dirname(os.path.abspath(__file__))
@@ -177,7 +177,7 @@ def _lines(frame: Any) -> Iterator[tuple[str, int]]:
 
 
 def _is_users(file: str) -> bool:
-    return place.is_users(file) and not file.startswith(("<", _OWN))
+    return is_users(file) and not file.startswith(("<", _OWN))
 
 
 def _called_at() -> tuple[str, int] | None:

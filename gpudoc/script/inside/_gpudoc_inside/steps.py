@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any, Callable
 
-from . import memory, numbers, precision
-from .feed import BatchFeed, Stretch
-from .gpu_clock import GpuClock
-from .pulse import RankPulse, ranks_of_torch
-from .recorder import StateRecorder
-from .report import HookReport, is_worker
-from .sampling import LineSampler
+from .batches import BatchFeed, GpuClock, Stretch
+from .report import HookReport, RankPulse, cuda, is_worker, peaks, ranks_of_torch
+
+if TYPE_CHECKING:
+    from .recorder import StateRecorder
+    from .sampling import LineSampler
 
 # how often is told what was seen
 _EVERY_S = 0.5
 _EVERY_RUN_S = 2.0
 # after this many steps in which the optimizer that is counted did nothing, another one is
 _MAX_WITHOUT = 4
+# a loss that is NaN makes every weight NaN that it depends on, so that the smallest tell
+_MOST_WEIGHTS = 16
+
+_entered: str | None = None
 
 
 class _Piece:
@@ -47,7 +51,12 @@ class Steps:
     """The steps of the optimizer that steps first in each round; others (a discriminator's) belong to its steps."""
 
     def __init__(
-        self, report: HookReport, feed: BatchFeed, pulse: RankPulse, recorder: StateRecorder, sampler: LineSampler
+        self,
+        report: HookReport,
+        feed: BatchFeed,
+        pulse: RankPulse,
+        recorder: StateRecorder | None,
+        sampler: LineSampler | None,
     ) -> None:
         self._report, self._feed, self._pulse = report, feed, pulse
         self._recorder, self._sampler = recorder, sampler
@@ -103,7 +112,8 @@ class Steps:
             if self._counts(id(optimizer)) and (self._trains or not is_worker()):
                 self._trains = True
                 now = time.perf_counter()
-                self._recorder.stepped(optimizer)
+                if self._recorder is not None:
+                    self._recorder.stepped(optimizer)
                 if self._is_run and self._count and now - self._told_at < self._every:
                     # a run wants sums only: they are taken when they are told, or another loader is drawn from
                     self._count += 1
@@ -142,16 +152,17 @@ class Steps:
         self._feed.steps = self._count
         self._settle(now)
         self._pulse.steps(self._count)
-        self._sampler.stepped(self._count)
+        if self._sampler is not None:
+            self._sampler.stepped(self._count)
         if self._is_measured(now):
             self._measured = True
             self._close(wait=True)
-            self._finite = numbers.are_finite(optimizer)
+            self._finite = are_finite(optimizer)
             self._tell(now)
-            self._sampler.tell()
-            self._recorder.tell(self._count)
+            self._tell_what_was_asked()
             self._report.tell("measured")
-            self._recorder.hold()
+            if self._recorder is not None:
+                self._recorder.hold()
         elif now - self._told_at >= self._every or self._count == 1:
             self._told_at = now
             self._tell_closed(now)
@@ -223,10 +234,11 @@ class Steps:
             self._warm_at, self._warm_count = now, self._count
         enough = self._count >= self._warm_count + order["steps"]
         past = now - self._warm_at
-        return bool(enough and past >= order["seconds"] and not self._sampler.awaits(past))
+        awaited = self._sampler is not None and self._sampler.awaits(past)
+        return bool(enough and past >= order["seconds"] and not awaited)
 
     def _tell(self, now: float) -> None:
-        device = memory.cuda()
+        device = cuda()
         # at the end the group is gone
         self._ranks = ranks_of_torch() or self._ranks
         rank, world = self._ranks
@@ -248,14 +260,20 @@ class Steps:
             device=self._device,
             device_name=None if device is None else device.get_device_name(),
             parameters=self._format,
-            autocast=precision.autocast(),
-            tf32=precision.tf32(),
+            autocast=autocast(),
+            tf32=tf32(),
             finite=self._finite,
-            **memory.peaks(),
+            **peaks(),
             **self._lists,
         )
         self._told, self._told_at = self._closed, now
         self._empty()
+
+    def _tell_what_was_asked(self) -> None:
+        if self._sampler is not None:
+            self._sampler.tell()
+        if self._recorder is not None:
+            self._recorder.tell(self._count)
 
     def finish(self) -> None:
         """The last steps, and that the process ends in its own way."""
@@ -267,12 +285,66 @@ class Steps:
         # who has failed is not waited for
         is_well = getattr(sys, "last_type", None) is None
         optimizer = self._optimizer() if self._optimizer is not None and is_well else None
-        self._finite = None if optimizer is None else numbers.are_finite(optimizer)
+        self._finite = None if optimizer is None else are_finite(optimizer)
         if self._count > self._told or self._finite is False:
             self._turn()
             self._close(wait=is_well)
             self._tell(time.perf_counter())
-        self._sampler.tell()
-        self._recorder.tell(self._count)
+        self._tell_what_was_asked()
         seconds = time.perf_counter() - self._report.began
         self._report.tell("end", steps=self._count, seconds=round(seconds, 6))
+
+
+def watch_autocast(report: HookReport) -> Callable[[Any], None]:
+    """What to do with the module of autocast: note the format of each one that is entered."""
+
+    def torch_is_here(module: Any) -> None:
+        kind = module.autocast
+        enter = kind.__enter__
+
+        @functools.wraps(enter)
+        def entered(self: Any) -> Any:
+            global _entered
+            if getattr(self, "_enabled", True):
+                _entered = str(getattr(self, "fast_dtype", "")).replace("torch.", "") or None
+            return enter(self)
+
+        kind.__enter__ = entered
+        report.undo.append(lambda: setattr(kind, "__enter__", enter))
+
+    return torch_is_here
+
+
+def autocast() -> str | None:
+    """The format of the last autocast that was entered, as torch names it; None when none was."""
+    return _entered
+
+
+def tf32() -> bool | None:
+    """Whether matrix products of fp32 may use TF32; None where torch does not say."""
+    torch: Any = sys.modules["torch"]
+    try:
+        return bool(torch.get_float32_matmul_precision() != "highest")
+    except (AttributeError, RuntimeError):
+        return None
+
+
+def are_finite(optimizer: Any) -> bool | None:
+    """False where weights of the optimizer are NaN or infinite; waits for the device.
+
+    None where none can be looked at: those that are spread over ranks would have all of them take part.
+    """
+    torch: Any = sys.modules["torch"]
+    plain = (torch.nn.Parameter, torch.Tensor)
+    weights = [
+        weight
+        for group in optimizer.param_groups
+        for weight in group["params"]
+        if type(weight) in plain and weight.is_floating_point() and weight.numel() and weight.device.type != "meta"
+    ]
+    weights.sort(key=lambda weight: int(weight.numel()))
+    try:
+        return all(bool(torch.isfinite(weight).all()) for weight in weights[:_MOST_WEIGHTS]) if weights else None
+    except (RuntimeError, TypeError):
+        # of a layout that cannot be asked
+        return None

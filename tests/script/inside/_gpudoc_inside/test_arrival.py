@@ -10,7 +10,7 @@ from importlib.machinery import ModuleSpec
 
 import pytest
 
-from gpudoc.script.inside._gpudoc_inside.arrival import Arrivals, wait_for
+from gpudoc.script.inside._gpudoc_inside import Arrivals, wait_for
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import numpy
 import pytest
 import torch
 
-from gpudoc.script.inside._gpudoc_inside.changes import difference, fingerprint
+from gpudoc.script.inside._gpudoc_inside.bounds import difference, fingerprint
 
 
 class Inner:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils.data import Dataset, get_worker_info
 
-from gpudoc.script.inside._gpudoc_inside import code
+from gpudoc.script.inside._gpudoc_inside import bounds
 
 
 def jitter(value):
@@ -56,7 +56,7 @@ class Compose:
     ids=["plain", "jitter", "called", "lambda", "partial", "nested", "nested plain"],
 )
 def test_random_numbers_are_found_through_what_is_held_and_called(transform, expected):
-    assert code.mentions(Own(transform), set(code.RANDOM)) is expected
+    assert bounds.mentions(Own(transform), set(bounds.RANDOM)) is expected
 
 
 def test_a_data_set_that_asks_for_its_worker_is_known_also_inside_another():
@@ -65,13 +65,13 @@ def test_a_data_set_that_asks_for_its_worker_is_known_also_inside_another():
             info = get_worker_info()
             return iter([info])
 
-    assert code.mentions(Asking(), {"get_worker_info"})
-    assert code.mentions(Own(Asking()), {"get_worker_info"})
-    assert not code.mentions(Own(plain), {"get_worker_info"})
+    assert bounds.mentions(Asking(), {"get_worker_info"})
+    assert bounds.mentions(Own(Asking()), {"get_worker_info"})
+    assert not bounds.mentions(Own(plain), {"get_worker_info"})
 
 
 def test_torchs_own_code_is_not_the_users():
-    assert not code.mentions(torch.utils.data.TensorDataset(torch.zeros(3)), set(code.RANDOM))
+    assert not bounds.mentions(torch.utils.data.TensorDataset(torch.zeros(3)), set(bounds.RANDOM))
 
 
 class Stores(Dataset):
@@ -96,9 +96,9 @@ class Stores(Dataset):
 
 
 def test_storing_counts_where_reading_leads_to_it():
-    assert code.stores(Stores(), "__getitem__") == "Stores.helped"
-    assert code.stores(Stores(), "__len__") is None
-    assert code.stores(Own(plain), "__getitem__") is None
+    assert bounds.stores(Stores(), "__getitem__") == "Stores.helped"
+    assert bounds.stores(Stores(), "__len__") is None
+    assert bounds.stores(Own(plain), "__getitem__") is None
 
 
 class Before:
@@ -128,4 +128,4 @@ class AtOnce:
     ("sampler", "expected"), [(Before, False), (Between, True), (Again, True), (AtOnce, False)], ids=lambda it: str(it)
 )
 def test_a_sampler_that_draws_between_its_items_is_told_from_one_that_draws_before(sampler, expected):
-    assert code.draws_on_the_way(sampler.__iter__) is expected
+    assert bounds.draws_on_the_way(sampler.__iter__) is expected

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
+import gpudoc.script.inside._gpudoc_inside as inside
 from gpudoc.process.shortage import Shortage
-from gpudoc.script.inside._gpudoc_inside import ending
 from tests.script.watched import bare, save, watch
 
 FAILS = """
@@ -51,7 +51,7 @@ def test_links_and_long_texts():
         except KeyError:
             raise ValueError("x" * 9000 + "\nend") from None
     except ValueError as problem:
-        told = ending.describe(problem)
+        told = inside.describe(problem)
     (link,) = told["chain"]
     assert link["types"][0] == "ValueError"
     assert len(link["text"]) < 5000
@@ -61,7 +61,7 @@ def test_links_and_long_texts():
 def test_an_exception_that_leads_to_itself_ends():
     first, second = KeyError(), ValueError()
     first.__context__, second.__context__ = second, first
-    assert ending.links(first) == [first, second]
+    assert inside.links(first) == [first, second]
 
 
 def test_the_hooks_own_frames_are_taken_out_of_a_traceback():
@@ -70,6 +70,6 @@ def test_the_hooks_own_frames_are_taken_out_of_a_traceback():
 
     with pytest.raises(ValueError, match="mine") as caught:
         fail()
-    clean = ending.without_own(caught.value.__traceback__)
+    clean = inside.without_own(caught.value.__traceback__)
     assert clean is caught.value.__traceback__
     assert clean.tb_next.tb_frame.f_code.co_name == "fail"

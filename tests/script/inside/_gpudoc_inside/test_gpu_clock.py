@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from gpudoc.script.hook import environment, read
-from gpudoc.script.inside._gpudoc_inside.gpu_clock import GpuClock
+from gpudoc.script.inside._gpudoc_inside.batches import GpuClock
 from gpudoc.script.look import look_at, steady
 from gpudoc.script.messages import HookOrder
 from tests.script.scripts import EAGER
@@ -111,7 +111,7 @@ def test_a_gpu_that_is_done_before_the_next_batch_waits(standin):
 def test_a_graph_that_is_captured_is_left_alone(standin):
     """A mark in it would be part of it, and to ask for one would spoil it."""
     code = (
-        "import sys, torch; from gpudoc.script.inside._gpudoc_inside.gpu_clock import GpuClock\n"
+        "import sys, torch; from gpudoc.script.inside._gpudoc_inside.batches import GpuClock\n"
         "clock = GpuClock(); clock.start(torch.device('cuda:0')); mark = clock.mark()\n"
         "torch.cuda.is_current_stream_capturing = lambda: True\n"
         "print(mark is None, clock.mark(), clock.is_past(mark), clock.is_past(None))"

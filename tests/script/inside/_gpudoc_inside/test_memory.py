@@ -7,13 +7,13 @@ from types import SimpleNamespace
 import torch
 
 from gpudoc.process.memory import read_process_memory
-from gpudoc.script.inside._gpudoc_inside import memory
+from gpudoc.script.inside._gpudoc_inside import report
 
 
 def test_the_peak_on_the_host_is_what_the_memory_limit_counts():
     torch.zeros(1 << 20)
     expected = read_process_memory().peak_data_bytes
-    told = memory.peaks()
+    told = report.peaks()
     assert told["peak_allocated_bytes"] is None
     assert abs(told["peak_bytes"] - expected) <= 1 << 24
 
@@ -29,8 +29,8 @@ def test_a_gpu_that_the_script_started_is_asked_and_no_other(monkeypatch):
         memory_reserved=lambda: 15,
     )
     monkeypatch.setattr(torch, "cuda", card)
-    assert memory.cuda() is None
-    assert memory.allocator() == {}
+    assert report.cuda() is None
+    assert report.allocator_numbers() == {}
     calls.append("started")
-    assert memory.peaks() == {"peak_bytes": 20, "peak_allocated_bytes": 10, "device_bytes": 18}
-    assert memory.allocator() == {"allocated": 5, "retries": 1, "free": 3, "total": 30}
+    assert report.peaks() == {"peak_bytes": 20, "peak_allocated_bytes": 10, "device_bytes": 18}
+    assert report.allocator_numbers() == {"allocated": 5, "retries": 1, "free": 3, "total": 30}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gpudoc.script.inside._gpudoc_inside.numbers import are_finite
+from gpudoc.script.inside._gpudoc_inside.steps import are_finite
 from gpudoc.script.messages import HookOrder
 from tests.script.watched import watch_text
 

@@ -6,7 +6,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from gpudoc.script.inside._gpudoc_inside.place import find_place, is_users
+from gpudoc.script.inside._gpudoc_inside.loaders import find_place, is_users
 
 
 def package(tmp_path, monkeypatch, name, text):

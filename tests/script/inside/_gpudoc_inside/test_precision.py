@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from gpudoc.script.inside._gpudoc_inside import precision
+from gpudoc.script.inside._gpudoc_inside import steps
 
 
 @pytest.fixture
@@ -15,9 +15,9 @@ def kind(monkeypatch):
     class Autocast(torch.autocast):
         pass
 
-    monkeypatch.setattr(precision, "_entered", None)
+    monkeypatch.setattr(steps, "_entered", None)
     report = SimpleNamespace(undo=[])
-    precision.watch(report)(SimpleNamespace(autocast=Autocast))
+    steps.watch_autocast(report)(SimpleNamespace(autocast=Autocast))
     yield Autocast
     for undo in report.undo:
         undo()
@@ -25,20 +25,20 @@ def kind(monkeypatch):
 
 
 def test_the_last_format_that_was_entered_is_told(kind):
-    assert precision.autocast() is None
+    assert steps.autocast() is None
     with kind("cpu", dtype=torch.bfloat16):
         assert torch.is_autocast_enabled("cpu")
-    assert precision.autocast() == "bfloat16"
+    assert steps.autocast() == "bfloat16"
 
 
 def test_an_autocast_that_is_switched_off_is_no_format(kind):
     with kind("cpu", enabled=False):
         pass
-    assert precision.autocast() is None
+    assert steps.autocast() is None
 
 
 def test_tf32_is_told_as_torch_says(monkeypatch):
     monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "high")
-    assert precision.tf32() is True
+    assert steps.tf32() is True
     monkeypatch.delattr(torch, "get_float32_matmul_precision")
-    assert precision.tf32() is None
+    assert steps.tf32() is None

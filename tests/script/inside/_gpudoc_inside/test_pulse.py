@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from gpudoc.script.inside._gpudoc_inside.pulse import RankPulse
-from gpudoc.script.inside._gpudoc_inside.report import HookReport
+from gpudoc.script.inside._gpudoc_inside.report import HookReport, RankPulse
 from gpudoc.train.ranks.pulse import BUILDING, ENDED, EVALUATING, OWN_CODE, READING, read_beats
 from tests.full_disk import FILL, run_on_small_disk
 from tests.script.watched import HookOrder, watch_text
@@ -107,8 +106,7 @@ def test_loader_workers_of_a_script_have_no_signs_of_their_own(tmp_path):
 
 FULL = f"""{FILL}
 import sys
-from gpudoc.script.inside._gpudoc_inside.pulse import RankPulse
-from gpudoc.script.inside._gpudoc_inside.report import HookReport
+from gpudoc.script.inside._gpudoc_inside.report import HookReport, RankPulse
 folder = sys.argv[1]
 open(folder + "/order.json", "w").write('{{"purpose": "run"}}')
 report = HookReport(folder)

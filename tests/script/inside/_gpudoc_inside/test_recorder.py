@@ -86,8 +86,8 @@ def test_its_seconds_are_those_of_every_step_and_not_of_what_is_done_once_in_the
 import sys, types, time
 inside, now = sys.modules["_gpudoc_inside.recorder"], [0.0]
 inside.time = types.SimpleNamespace(perf_counter=lambda: now[0], sleep=time.sleep)
-digest, state = inside.samples.digest, inside.StateRecorder._state
-inside.samples.digest = lambda *given: (now.append(now.pop() + 1), digest(*given))[1]
+digest, state = inside.batches.digest, inside.StateRecorder._state
+inside.batches.digest = lambda *given: (now.append(now.pop() + 1), digest(*given))[1]
 modules = inside._modules_of
 inside._modules_of = lambda optimizer: (now.append(now.pop() + 500), modules(optimizer))[1]
 inside.StateRecorder._state = lambda self: (now.append(now.pop() + 1000), state(self))[1]

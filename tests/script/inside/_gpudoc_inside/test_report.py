@@ -8,8 +8,9 @@ import sys
 import pytest
 
 from gpudoc.script.inside._gpudoc_inside.report import HookReport
+from gpudoc.script.messages import HookOrder
 from tests.full_disk import FILL, run_on_small_disk
-from tests.script.watched import bare, save, watch
+from tests.script.watched import bare, save, watch, watch_text
 
 # the hook's own code is broken from within, in each of the places where the script calls it
 FAULTS = """
@@ -26,7 +27,7 @@ for x, y in DataLoader(Rows(), 8, shuffle=True):
 print(*before())
 sys.exit(5)
 """
-PLACES = (("loaders", "find_place"), ("samples", "count"), ("memory", "peaks"), ("bounds", "is_iterable"))
+PLACES = (("loaders", "find_place"), ("batches", "count"), ("steps", "peaks"), ("loaders", "is_iterable"))
 
 
 @pytest.fixture
@@ -114,3 +115,23 @@ print(report.off, read(Path(folder))[0].measured)
 def test_half_a_line_on_a_full_disk_is_taken_back(tmp_path):
     done = run_on_small_disk(tmp_path, [sys.executable, "-c", FULL, str(tmp_path)])
     assert (done.returncode, done.stdout, done.stderr) == (0, "True True\n", "")
+
+
+MODULES = """
+for x, y in DataLoader(Rows(), 8):
+    step(x, y)
+print(*sorted(name.partition(".")[2] for name in sys.modules if name.startswith("_gpudoc_inside.")))
+"""
+ALWAYS = "batches loaders report steps"
+
+
+@pytest.mark.parametrize(
+    ("order", "read"),
+    [
+        ({}, ALWAYS),
+        ({"record": True}, "backwards batches loaders recorder report sampling steps"),
+    ],
+)
+def test_only_a_launch_that_records_reads_the_files_for_it(tmp_path, order, read):
+    watched = watch_text(tmp_path, MODULES, HookOrder(purpose="look", **order))
+    assert watched.out.split() == read.split()

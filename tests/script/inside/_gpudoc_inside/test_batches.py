@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from gpudoc.script.inside._gpudoc_inside.feed import BatchFeed
-from gpudoc.script.inside._gpudoc_inside.pulse import RankPulse
-from gpudoc.script.inside._gpudoc_inside.report import HookReport
+from gpudoc.script.inside._gpudoc_inside.batches import BatchFeed
+from gpudoc.script.inside._gpudoc_inside.report import HookReport, RankPulse
 
 ROWS = TensorDataset(torch.arange(12.0))
 

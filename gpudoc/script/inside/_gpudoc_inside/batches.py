@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import hashlib
+import os
 import random
 import sys
 import threading
 import time
 import types
 import weakref
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
-from . import limits, samples
-from .gpu_clock import GpuClock
-from .pulse import RankPulse
-from .report import HookReport, is_worker
+from .report import HookReport, RankPulse, is_worker
 
 _LOOKED_AT = 3
+_MAX_DEPTH = 6
+
+_starting = threading.local()
+_registered = False
 
 
 class Stretch:
@@ -68,7 +72,7 @@ class BatchFeed:
         """A new iterator over a loader, as the script asks for it."""
         queued = self.gpu.mark()
         began = self._clock()
-        iterator = limits.starting_workers(make, loader)
+        iterator = starting_workers(make, loader)
         if not self._report.off and loader in self.numbers and not is_worker():
             try:
                 self._know(iterator, loader, began, queued)
@@ -161,11 +165,11 @@ class BatchFeed:
         stretch.ended = ended
         if threading.get_ident() == self._thread:
             self._wait(stretch, ended - began, queued)
-        found = samples.count(batch, asked)
+        found = count(batch, asked)
         if found is not None:
             stretch.samples = (stretch.samples or 0) + found
         if self._records and self._is_digested():
-            stretch.digests.append(samples.digest(batch, bool(self._report.order.get("single"))))
+            stretch.digests.append(digest(batch, bool(self._report.order.get("single"))))
 
     def _is_digested(self) -> bool:
         # another thread is ahead by more steps in one launch than in the next
@@ -188,7 +192,7 @@ class BatchFeed:
             "data",
             loader=number,
             random=None if workers else before != _random_state(),
-            batch_bytes=samples.num_bytes(batch),
+            batch_bytes=num_bytes(batch),
             other_thread=threading.get_ident() != self._thread,
         )
 
@@ -201,3 +205,141 @@ def _random_state() -> list[Any]:
         kind, keys, *rest = numpy.get_state()
         state += [kind, keys.tobytes(), *rest]
     return state
+
+
+class GpuClock:
+    """Marks in the queue of the GPU that the script trains on; without one, and while a graph is captured, none."""
+
+    def __init__(self) -> None:
+        self._device: int | None = None
+        self._process = os.getpid()
+
+    def start(self, device: Any) -> None:
+        """From here on there are marks, if `device` is a GPU."""
+        self._device = (device.index or 0) if device.type == "cuda" else None
+
+    def mark(self) -> Any:
+        """A mark behind all that is queued now."""
+        # what a fork inherits is of no use to it
+        if self._device is None or self._process != os.getpid():
+            return None
+        try:
+            cuda: Any = sys.modules["torch"].cuda
+            # a graph would keep it, or fail
+            if cuda.is_current_stream_capturing():
+                return None
+            mark = cuda.Event(enable_timing=True)
+            mark.record(cuda.current_stream(self._device))
+            return mark
+        except Exception:
+            # a GPU that has failed: the script will hear of it from its own call
+            self._device = None
+            return None
+
+    def is_past(self, mark: Any, wait: bool = False) -> bool:
+        """Whether the GPU has come to a mark; with `wait` it is waited for. Where there is no mark, or no GPU: yes."""
+        if mark is None or self._device is None or self._process != os.getpid():
+            return True
+        try:
+            if sys.modules["torch"].cuda.is_current_stream_capturing():
+                return False
+            if wait:
+                mark.synchronize()
+            return bool(mark.query())
+        except Exception:
+            self._device = None
+            return True
+
+    def seconds(self, begin: Any, end: Any, otherwise: float) -> float:
+        """Seconds of the GPU's between two marks that are past; `otherwise` where one is missing or it has failed."""
+        if begin is None or end is None or self._device is None:
+            return otherwise
+        try:
+            return float(begin.elapsed_time(end)) / 1e3
+        except Exception:
+            self._device = None
+            return otherwise
+
+
+def tensors(value: Any, depth: int = 0) -> Iterator[Any]:
+    """Every tensor in a batch: in lists, tuples, dicts, and in what an object that is a batch holds."""
+    torch = sys.modules["torch"]
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif depth >= _MAX_DEPTH or isinstance(value, (str, bytes, int, float)):
+        return
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from tensors(item, depth + 1)
+    elif hasattr(value, "items"):
+        for _, item in value.items():
+            yield from tensors(item, depth + 1)
+    elif depth <= 1 and hasattr(value, "__dict__"):
+        # not deeper: an object may hold the whole data set, or itself
+        for item in list(vars(value).values()):
+            yield from tensors(item, depth + 1)
+
+
+def count(batch: Any, asked: int | None) -> int | None:
+    """Samples in a batch: the first dimension of its first tensor, at most `asked`; None when it holds no tensor."""
+    first = batch[0] if type(batch) in (list, tuple) and batch else batch
+    if type(first) is not sys.modules["torch"].Tensor or not first.ndim:
+        # walking through all kinds takes several times as long, and most batches begin with a tensor
+        first = next((tensor for tensor in tensors(batch) if tensor.dim()), None)
+        if first is None:
+            return asked
+    found = int(first.shape[0])
+    return found if asked is None or found <= asked else asked
+
+
+def is_iterable(dataset: Any) -> bool:
+    """Whether torch reads a data set as a stream."""
+    kind: Any = getattr(sys.modules.get("torch.utils.data.dataset"), "IterableDataset", ())
+    return isinstance(dataset, kind)
+
+
+def num_bytes(batch: Any) -> int:
+    """Bytes of all tensors of a batch."""
+    return sum(int(tensor.numel() * tensor.element_size()) for tensor in tensors(batch))
+
+
+def digest(batch: Any, single: bool = False) -> str:
+    """What a batch holds in 16 characters: equal for equal values in equal places, of doubles in single precision."""
+    known = hashlib.blake2b(digest_size=8)
+    for tensor in tensors(batch):
+        held = tensor.detach().cpu().contiguous()
+        held = held.float() if single and "float64" in str(held.dtype) else held
+        known.update((f"{held.dtype}{tuple(held.shape)}").encode())
+        known.update(ctypes.string_at(held.data_ptr(), held.numel() * held.element_size()))
+    return known.hexdigest()
+
+
+def starting_workers(make: Callable[[Any], Any], loader: Any) -> Any:
+    """What `make` makes of the loader; what this thread forks meanwhile has its soft limit raised to the hard one."""
+    if not getattr(loader, "num_workers", 0):
+        return make(loader)
+    _register()
+    _starting.now = True
+    try:
+        return make(loader)
+    finally:
+        _starting.now = False
+
+
+def _register() -> None:
+    global _registered
+    if not _registered and hasattr(os, "register_at_fork"):
+        _registered = True
+        os.register_at_fork(after_in_child=_lift)
+
+
+def _lift() -> None:
+    if not getattr(_starting, "now", False):
+        return
+    try:
+        import resource
+
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+    except Exception:  # a worker with a limit is better than none
+        return
