@@ -8,6 +8,7 @@ import libcst as cst
 
 from gpudoc.fix.model import Claim, Evidence
 from gpudoc.fix.rewrites.base import Proposal, Rewrite, RewriteSite, drop_argument, insert_line, replace
+from gpudoc.fix.rewrites.built import ID, find_built
 from gpudoc.fix.rewrites.held import (
     NamedValue,
     changed_later,
@@ -37,7 +38,6 @@ from gpudoc.fix.tree import (
     words,
 )
 
-ID = "constant-per-step"
 # what treats the buffers of a model in its own way
 _BUFFER_WORDS = ("half", "bfloat16", "double", "buffers", "named_buffers", "DataParallel", "script", "AveragedModel")
 
@@ -57,7 +57,7 @@ def find(source: Source, evidence: Evidence) -> list[Proposal]:
             found.append(_into_buffer(site, made, function))
         elif loops:
             found.append(_before_loop(site, made, loops))
-    return found
+    return found or find_built(source, evidence)
 
 
 def _is_factory(source: Source, value: cst.BaseExpression) -> bool:

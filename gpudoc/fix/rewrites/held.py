@@ -189,6 +189,8 @@ def _change_at(source: Source, use: Node, name: str, *, whole: bool) -> str:
     written = isinstance(above, cst.AssignTarget | cst.Del)
     if part is not use and (written or (isinstance(above, cst.AugAssign) and above.target is part)):
         return f"line {line} sets `{source.code(part)}`"
+    if _changed_by_chain(source, use):
+        return f"line {line} changes `{name}` in place"
     above = source.parent(use)
     if isinstance(above, cst.Arg):
         if above.keyword is not None and above.keyword.value == "out":
@@ -201,6 +203,20 @@ def _change_at(source: Source, use: Node, name: str, *, whole: bool) -> str:
     return ""
 
 
+def _changed_by_chain(source: Source, use: Node) -> bool:
+    """Whether `mask.view(-1).zero_()` writes into what `mask` is."""
+    part, above = use, source.parent(use)
+    while isinstance(above, cst.Attribute | cst.Subscript) and above.value is part:
+        outer = source.parent(above)
+        if isinstance(above, cst.Attribute) and isinstance(outer, cst.Call) and outer.func is above:
+            method = above.attr.value
+            if method not in VIEWS:
+                return method.endswith("_") and not method.endswith("__")
+            above = outer
+        part, above = above, source.parent(above)
+    return isinstance(above, cst.AssignTarget) and part is not use
+
+
 def _only_reads(source: Source, call: cst.Call) -> bool:
     """Whether a call leaves its arguments as they are, as far as this file shows."""
     name = called(call)
@@ -209,7 +225,8 @@ def _only_reads(source: Source, call: cst.Call) -> bool:
     if name in READS_ONLY or qualified(source, call.func).split(".")[0] in ("torch", "numpy"):
         return True
     shown = [one for one in source.nodes if isinstance(one, cst.FunctionDef) and one.name.value in (name, "forward")]
-    return bool(shown) and not any(changes_in_place(one) for function in shown for one in below(function))
+    others = [one for one in shown if one is not function_of(source, call)]
+    return bool(shown) and not any(changes_in_place(one) for function in others for one in below(function))
 
 
 def changes_in_place(node: Node) -> bool:

@@ -20,6 +20,19 @@ PURE = FACTORIES | _set("""
     transpose t permute flatten bool float long int half double to logical_not masked_fill cumsum flip diag clone
     size numel contiguous sum mean max min range len list tuple type from_numpy astype device
 """)
+# of numbers and tables, in torch and in NumPy: the same for the same
+PURE_MORE = _set("""
+    zeros_like ones_like full_like asarray hypot floor ceil round where clip clamp concatenate vstack hstack tile
+    sign tan tanh atan2 arctan2 degrees radians item tolist copy roll rot90 any all kron numpy
+    ascontiguousarray softmax log2 log10 maximum minimum square
+""")
+# what makes a table that nobody else has
+FRESH = (FACTORIES | _set("zeros_like ones_like full_like stack cat concatenate tile outer triu tril")) - _set("""
+    as_tensor from_numpy asarray
+""")
+# methods that change the table that they are called on
+FILLS = _set("append extend insert fill_ fill masked_fill_ fill_diagonal_ zero_ mul_ add_ sub_ div_ copy_ index_fill_")
+PLAIN_CALLS = _set("range len int float bool str min max abs sum list tuple enumerate zip sorted reversed round pow divmod")
 READERS = _set("""
     json.load numpy.load numpy.loadtxt numpy.genfromtxt pandas.read_csv pandas.read_json pandas.read_parquet
     pandas.read_pickle pandas.read_feather pandas.read_excel pickle.load torch.load yaml.safe_load

@@ -57,7 +57,7 @@ def why_not_in_workers(source: Source, call: cst.Call, owner: cst.ClassDef | Non
     context = argument(call, "multiprocessing_context")
     if context is not None:
         return "the loader says how its processes start, which may need more than a number"
-    drawing = sorted(word for word in words(source) if _DRAWS.match(word) and word not in _NOT_DRAWS)
+    drawing = sorted(word for word in words(source) if _DRAWS.match(word) and not _is_known(source, word))
     if drawing:
         return f"`{drawing[0]}` draws random numbers, and a worker draws others than the main process"
     collate = argument(call, "collate_fn", 6)
@@ -79,6 +79,25 @@ def why_not_in_workers(source: Source, call: cst.Call, owner: cst.ClassDef | Non
         if reason := differs_in_worker(source, body, depth=0):
             return reason
     return ""
+
+
+def _is_known(source: Source, word: str) -> bool:
+    """Whether a word that looks like a transform is a sampler, or Python's generator, which is looked at where it is."""
+    if word in _NOT_DRAWS:
+        return True
+    if word != "Random":
+        return False
+    named = [one for one in source.nodes if isinstance(one, cst.Name | cst.Attribute) and _last_of(one) == word]
+    inner = {one.attr for one in named if isinstance(one, cst.Attribute)}
+    imports = (cst.ImportAlias, cst.AsName)
+    return all(
+        one in inner or isinstance(source.parent(one), imports) or qualified(source, one) == "random.Random"
+        for one in named
+    )
+
+
+def _last_of(node: cst.Name | cst.Attribute) -> str:
+    return node.value if isinstance(node, cst.Name) else node.attr.value
 
 
 def differs_in_worker(source: Source, body: cst.CSTNode, *, depth: int) -> str:
@@ -280,10 +299,26 @@ def _is_seeded(source: Source, call: cst.Call) -> bool:
     return (
         len(made) == 1
         and isinstance(made[0].value, cst.Call)
-        and called(made[0].value) in {*_SEEDED, "manual_seed"}
-        and bool(made[0].value.args)
+        and (
+            (called(made[0].value) in {*_SEEDED, "manual_seed"} and bool(made[0].value.args))
+            or _is_seeded_later(source, made[0], made[0].value, name)
+        )
         and scope_of(source, made[0]) is scope_of(source, call)
         and scope_of(source, call) is not source.module
+    )
+
+
+def _is_seeded_later(source: Source, made: cst.Assign, value: cst.Call, name: str) -> bool:
+    """Whether `g = torch.Generator()` is followed by `g.manual_seed(n)` right away."""
+    line = source.parent(made)
+    block = source.parent(line) if line is not None else None
+    if called(value) != "Generator" or not isinstance(block, cst.IndentedBlock):
+        return False
+    behind = list(block.body)[list(block.body).index(line) + 1 :][:1]  # type: ignore[arg-type]
+    return any(
+        dotted(call.func) == f"{name}.manual_seed" and bool(call.args) and isinstance(source.parent(call), cst.Expr)
+        for one in behind
+        for call in calls(one)
     )
 
 

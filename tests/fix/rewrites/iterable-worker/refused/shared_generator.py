@@ -1,0 +1,29 @@
+# loader `loader = DataLoader`; workers 4 -> refused: draws random numbers
+import random
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+
+rng = random.Random(3)
+
+
+def lines(n, seed):
+    for _ in range(n):
+        yield [rng.random() for _ in range(8)]
+
+
+class Stream(IterableDataset):
+    def __init__(self, n, seed):
+        self.n = n
+        self.seed = seed
+
+    def __iter__(self):
+        for line in lines(self.n, self.seed):
+            yield torch.tensor(line)
+
+
+loader = DataLoader(Stream(256, seed=3), batch_size=16)
+for epoch in range(2):
+    for batch in loader:
+        batch.sum()
