@@ -162,11 +162,15 @@ def judge(row, label):
     accepted, again = document["accepted"], row.get("rerun")
     right = [one for one in accepted if is_at(one, label)]
     forbidden = [one for one in label.get("must_not", []) if re.search(one, added(document["diff"]))]
-    differs = again is not None and (not again["same_output"] or any(again["codes"])) and not label.get("limit_bytes")
+    # what only rounds otherwise prints other last digits
+    same = again is None or again["same_output"] or label.get("claim") == "rounding"
+    differs = again is not None and (not same or any(again["codes"])) and not label.get("limit_bytes")
     dies = again is not None and bool(label.get("limit_bytes")) and again["codes"][1] != 0
     is_flaw = label["kind"] == "flaw"
+    named = [one for one in document["refused"] if "gpudoc fix --allow" in one["reason"]]
     return {
-        "cause": is_flaw and any(is_at(one, label) for one in (*accepted, *document["lost"])),
+        # without --allow the cause is named, with the command that tries it
+        "cause": is_flaw and any(is_at(one, label) for one in (*accepted, *document["lost"], *named)),
         "seen": is_flaw and any(is_at(one, label) for one in document["refused"]),
         "patch": is_flaw and bool(right) and not forbidden and not differs and not dies,
         "alone": not accepted,

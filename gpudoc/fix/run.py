@@ -5,6 +5,7 @@ Nothing is written here but, where that was asked for, what was proved.
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -261,7 +262,8 @@ class _Fixer:
         left = [one for one in found if (one.rewrite, one.after) not in self.tried]
         if died or Claim.ROUNDING in self.allowed:
             return left
-        why = "its sums are taken in another order: --allow rounding tries it, and holds it against control runs"
+        tries = f"gpudoc fix --allow rounding -- {shlex.join(self.options.command)}"
+        why = f"its sums are taken in another order: `{tries}` tries it, and holds it against control runs"
         self.refused += [Refusal(one.rewrite, one.file, one.line, why) for one in left if one.claim is Claim.ROUNDING]
         return [one for one in left if one.claim is not Claim.ROUNDING]
 

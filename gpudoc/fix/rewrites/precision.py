@@ -5,17 +5,26 @@ from __future__ import annotations
 import libcst as cst
 
 from gpudoc.fix.model import Claim, Evidence
-from gpudoc.fix.rewrites.base import Proposal, Rewrite, RewriteSite, replace
+from gpudoc.fix.rewrites.base import (
+    Proposal,
+    Rewrite,
+    RewriteSite,
+    insert_line,
+    replace,
+    step_of_indent,
+    torch_name,
+)
 from gpudoc.fix.source import Edit, Node, Source
-from gpudoc.fix.tree import called, calls, qualified, words
+from gpudoc.fix.tree import bindings, called, calls, function_of, is_import, is_literal, qualified, words
 from gpudoc.patterns import Pattern
 
 ID = "float64-by-accident"
-_LEAST = 0.5
+_LEAST = 0.4
 _FROM_NUMPY = frozenset({"torch.from_numpy", "torch.as_tensor"})
+_MOST_ORIGINS = 8
 _MEANT = Pattern(
-    r"(?i)gradcheck|float64|set_default_dtype|finite_?diff|ode(?:int)?$|solver|laplac|hessian|lbfgs|cholesky|eigh?$|svd|"
-    r"inverse|timestamp|money|price|longdouble|epsilon"
+    r"(?i)gradcheck|float64|set_default_dtype|finite_?diff|(?:^|_)ode(?:int)?$|solver|laplac|hessian|lbfgs|cholesky|eigh?$|svd|"
+    r"inverse|timestamp|money|price|longdouble|epsilon|datetime|(?:^|_)ids?$"
 )
 _LABELS = Pattern(r"(?i)cross_?entropy|nll_?loss|embedding")
 
@@ -27,7 +36,7 @@ def find(source: Source, evidence: Evidence) -> list[Proposal]:
     doubles = [call for call in calls(source.module) if called(call) == "double" and not call.args]
     origins = [call for call in calls(source.module) if qualified(source, call.func) in _FROM_NUMPY]
     if not doubles:
-        return []
+        return _from_arrays(source)
     site = RewriteSite(ID, Claim.ROUNDING, source, doubles[0])
     if len(doubles) > 1 or not origins:
         return [site.refuse("more than the arrays of NumPy is turned into double precision here")]
@@ -45,6 +54,78 @@ def find(source: Source, evidence: Evidence) -> list[Proposal]:
     edits = [_without_double(source, doubles[0], model)]
     edits += [replace(source, call, f"{source.code(call)}.float()") for call in origins]
     return [site.change(edits, "Networks with ReLU may part from what they were after many steps.")]
+
+
+def _from_arrays(source: Source) -> list[Proposal]:
+    """Weights and data that are in double precision because arrays became tensors as they were."""
+    known = _FROM_NUMPY | {"torch.tensor"}
+    origins = [
+        call
+        for call in calls(source.module)
+        if qualified(source, call.func) in known and not _is_followed(source, call) and _is_array(call.args[0].value)
+    ]
+    if not origins:
+        return []
+    site = RewriteSite(ID, Claim.ROUNDING, source, origins[0])
+    meant = sorted(word for word in words(source) if _MEANT.search(word))
+    if meant:
+        return [site.refuse(f"`{meant[0]}` in this file: double precision may be meant")]
+    whole = [call for call in calls(source.module) if called(call) in ("long", "int") and call not in origins]
+    whole = [call for call in whole if isinstance(call.func, cst.Attribute) and call.func.value not in origins]
+    if whole:
+        line = source.line(whole[0])
+        return [site.refuse(f"line {line} makes whole numbers, which single precision may not hold above 2^24")]
+    if len(origins) > _MOST_ORIGINS:
+        return [site.refuse("more arrays become tensors here than one change may touch")]
+    torch = torch_name(source)
+    if not torch:
+        return [site.refuse("the file does not import torch by a name that a new line could use")]
+    edits = _in_its_function(source, origins[0], torch) if len(origins) == 1 else None
+    edits = edits or _by_a_function(source, origins, torch)
+    if edits is None:
+        return [site.refuse("there is no place behind the imports for a function, or its name is taken")]
+    return [site.change(edits, "Networks with ReLU may part from what they were after many steps.")]
+
+
+def _is_array(value: Node) -> bool:
+    # torch makes single precision of Python's numbers
+    return not isinstance(value, cst.List | cst.ListComp | cst.Tuple) and not is_literal(value)
+
+
+def _in_its_function(source: Source, origin: cst.Call, torch: str) -> list[Edit] | None:
+    """`return torch.from_numpy(a)` as two lines; None where it stands otherwise."""
+    back = source.parent(origin)
+    if not isinstance(back, cst.Return):
+        return None
+    above = source.parent(back)
+    function = function_of(source, back)
+    if not isinstance(above, cst.SimpleStatementLine) or len(above.body) != 1 or function is None:
+        return None
+    if bindings(function, "made"):
+        return None
+    indent = source.indent(back)
+    newline = source.newline(source.line(back))
+    text = f"made = {source.code(origin)}{newline}{indent}return made.float() if made.dtype == {torch}.float64 else made"
+    start, end = source.span(back)
+    return [Edit(start, end, text)]
+
+
+def _by_a_function(source: Source, origins: list[cst.Call], torch: str) -> list[Edit] | None:
+    """A function behind the imports, through which each array goes."""
+    lines = [
+        source.last_line(one)
+        for one in source.module.body
+        if isinstance(one, cst.SimpleStatementLine) and any(is_import(part) for part in one.body)
+    ]
+    if not lines or "_single" in words(source) or any(source.line(one) <= max(lines) for one in origins):
+        return None
+    newline, step = source.newline(max(lines)), step_of_indent(source)
+    text = [
+        "", "", "def _single(values):",
+        f"{step}return values.float() if values.dtype == {torch}.float64 else values",
+    ]  # fmt: skip
+    edits = [insert_line(source, max(lines) + 1, newline.join(text))]
+    return edits + [replace(source, one, f"_single({source.code(one)})") for one in origins]
 
 
 def _is_followed(source: Source, call: cst.Call) -> bool:

@@ -6,10 +6,12 @@ import libcst as cst
 
 from gpudoc.fix.model import Claim, Evidence
 from gpudoc.fix.rewrites.base import Proposal, Rewrite, RewriteSite, add_argument, measured_lines, replace, statements
+from gpudoc.fix.rewrites.collate import ID as LISTS
+from gpudoc.fix.rewrites.collate import find_nested
 from gpudoc.fix.source import Edit, Node, Source
-from gpudoc.fix.tree import argument, below, called, calls, dotted, is_literal, qualified
+from gpudoc.fix.tree import argument, below, called, calls, dotted, imported_names, is_literal, qualified
 
-LISTS, ON_CPU = "collate-lists", "tensor-on-cpu"
+ON_CPU = "tensor-on-cpu"
 _SAME_ANYWHERE = frozenset({"torch.zeros", "torch.ones", "torch.eye", "torch.full", "torch.arange"})
 _RANDOM = frozenset({"torch.rand", "torch.randn", "torch.randint", "torch.randperm", "torch.normal", "torch.bernoulli"})
 
@@ -21,7 +23,7 @@ def find_lists(source: Source, evidence: Evidence) -> list[Proposal]:
         for call in calls(statement) if isinstance(statement, cst.SimpleStatementLine) else ():
             if qualified(source, call.func) == "torch.tensor" and call.args and _through_list(call.args[0].value):
                 found.append(_stacked(source, call))
-    return found
+    return found or find_nested(source, evidence)
 
 
 def _through_list(value: Node) -> bool:
@@ -45,7 +47,11 @@ def _stacked(source: Source, call: cst.Call) -> Proposal:
     torch = source.code(call.func).rpartition(".")[0]
     if not torch:
         return site.refuse("the file does not import torch by a name that a new line could use")
-    inner, comp = source.code(tensor), source.text[source.span(listed.elt)[1] : source.span(listed)[1]]
+    inner = source.code(tensor)
+    if "numpy" in imported_names(source).values():
+        # an array as well as a tensor
+        inner = f"{torch}.as_tensor({inner})"
+    comp = source.text[source.span(listed.elt)[1] : source.span(listed)[1]]
     return site.change([replace(source, call, f"{torch}.stack([{inner}{comp})")])
 
 

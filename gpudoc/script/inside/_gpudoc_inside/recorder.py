@@ -14,7 +14,7 @@ import re
 import sys
 import tempfile
 import time
-from typing import Any
+from typing import Any, Iterable
 
 from . import batches
 from .backwards import BackwardCalls
@@ -67,6 +67,7 @@ class StateRecorder:
                 lambda module, _args: self._nudge(torch, module, nudge)
             )
             self._report.undo.append(handle.remove)
+            self._nudge_without_modules(torch, nudge)
         torch.save = saved
         self._report.undo.append(lambda: setattr(torch, "save", save))
 
@@ -125,15 +126,33 @@ class StateRecorder:
             return
         with self._report.guard("a control run"):
             self._nudged.update(id(one) for one in module.modules())
-            to = float("-inf") if nudge == "down" else float("inf")
-            for held in module.parameters():
-                if id(held) in self._nudged or not held.is_floating_point():
-                    continue
-                self._nudged.add(id(held))
-                # without a new version of the tensor, which a graph may wait for
-                weights = held.data
-                single = weights.float() if self._report.order.get("single") else weights
-                weights.copy_(torch.nextafter(single, torch.full_like(single, to)))
+            self._move(torch, module.parameters(), nudge)
+
+    def _nudge_without_modules(self, torch: Any, nudge: str) -> None:
+        """Weights that are plain tensors are in no module: they are moved when an optimizer is given them."""
+        kind = torch.optim.Optimizer
+        add = kind.add_param_group
+
+        def added(optimizer: Any, group: Any) -> Any:
+            given = add(optimizer, group)
+            with self._report.guard("a control run"):
+                weights = optimizer.param_groups[-1]["params"]
+                self._move(torch, [one for one in weights if not isinstance(one, torch.nn.Parameter)], nudge)
+            return given
+
+        kind.add_param_group = added
+        self._report.undo.append(lambda: setattr(kind, "add_param_group", add))
+
+    def _move(self, torch: Any, weights: Iterable[Any], nudge: str) -> None:
+        to = float("-inf") if nudge == "down" else float("inf")
+        for held in weights:
+            if id(held) in self._nudged or not held.is_floating_point():
+                continue
+            self._nudged.add(id(held))
+            # without a new version of the tensor, which a graph may wait for
+            values = held.data
+            single = values.float() if self._report.order.get("single") else values
+            values.copy_(torch.nextafter(single, torch.full_like(single, to)))
 
     def _state(self) -> dict[str, str]:
         torch = sys.modules["torch"]

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 SIZE = 24
+torch.manual_seed(0)
 model = nn.Linear(SIZE, SIZE)
 
 
@@ -24,5 +25,4 @@ def train(epochs):
     print(loss.item())
 
 
-torch.manual_seed(0)
 train(2)

@@ -1,4 +1,4 @@
-# hot `scores = model` 0.4 -> nothing
+# hot `scores = model` 0.4 -> refused: hands it on
 import torch
 from torch import nn
 

@@ -1,0 +1,248 @@
+"""7, continued: batches that are made number by number, as lists of lists, before they become tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import libcst as cst
+
+from gpudoc.fix.model import Claim, Evidence
+from gpudoc.fix.rewrites.base import Proposal, RewriteSite, replace, torch_name
+from gpudoc.fix.source import Edit, Node, Source
+from gpudoc.fix.tree import (
+    Function,
+    argument,
+    below,
+    binding,
+    called,
+    calls,
+    dotted,
+    enclosing,
+    function_of,
+    is_literal,
+    loops_around,
+    name_of_import,
+    qualified,
+    uses,
+    words,
+)
+
+ID = "collate-lists"
+_LEAST = 0.05
+_TYPES = {"float": "float32", "int": "int64"}
+_MAKES = frozenset({"torch.tensor", "torch.FloatTensor"})
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRow:
+    """`[float(v) for v in x]`, of one or two levels: what the numbers become, and what they come from."""
+
+    kind: str
+    origin: cst.BaseExpression
+    depth: int
+
+
+def find_nested(source: Source, evidence: Evidence) -> list[Proposal]:
+    """`torch.tensor(rows)` of rows that were made float by float in the same function, where that takes time."""
+    found: list[Proposal] = []
+    for call in calls(source.module):
+        function = function_of(source, call)
+        if qualified(source, call.func) not in _MAKES or function is None or not call.args:
+            continue
+        share = sum(
+            hot.share
+            for hot in evidence.lines_in(source.path, least=0.0)
+            if source.line(function) <= hot.line <= source.last_line(function)
+        )
+        if share >= _LEAST:
+            found += _of(source, function, call)
+    return found
+
+
+def _of(source: Source, function: Function, call: cst.Call) -> list[Proposal]:
+    value = call.args[0].value
+    site = RewriteSite(ID, Claim.EXACT, source, call)
+    if isinstance(value, cst.ListComp):
+        row = _row(value.elt)
+        if row is not None:
+            reason, torch = _why_not(source, call, row), torch_name(source)
+            if reason:
+                return [site.refuse(reason)]
+            return [
+                site.change(
+                    [
+                        replace(source, call.func, f"{torch}.stack"),
+                        replace(source, value.elt, _converted(source, torch, row)),
+                        *_without_type(source, call),
+                    ]
+                )
+            ]
+        return _of_arrays(source, site, call, value)
+    if isinstance(value, cst.Name):
+        return _of_appended(source, site, function, call, value.value)
+    return []
+
+
+def _row(value: Node) -> ListedRow | None:
+    """What a comprehension makes numbers of, one by one; None where it does anything else."""
+    if not isinstance(value, cst.ListComp) or value.for_in.ifs or value.for_in.inner_for_in is not None:
+        return None
+    loop, elt = value.for_in, value.elt
+    if isinstance(elt, cst.Call) and dotted(elt.func) in _TYPES and len(elt.args) == 1:
+        same = dotted(elt.args[0].value) == dotted(loop.target) != "" and isinstance(loop.target, cst.Name)
+        return ListedRow(dotted(elt.func), loop.iter, 1) if same else None
+    inner = _row(elt)
+    if inner is None or inner.depth > 1 or not dotted(loop.target) or dotted(inner.origin) != dotted(loop.target):
+        return None
+    return ListedRow(inner.kind, loop.iter, 2)
+
+
+def _converted(source: Source, torch: str, row: ListedRow) -> str:
+    return f"{torch}.as_tensor({source.code(row.origin)}, dtype={torch}.{_TYPES[row.kind]})"
+
+
+def _why_not(source: Source, call: cst.Call, row: ListedRow) -> str:
+    if not torch_name(source):
+        return "the file does not import torch by a name that a new line could use"
+    others = [one for one in call.args[1:] if dotted(one.keyword) != "dtype"]
+    given = argument(call, "dtype")
+    types = ("torch.float32", "torch.float") if row.kind == "float" else ("torch.int64", "torch.long")
+    full = qualified(source, call.func)
+    if others or (given is not None and qualified(source, given.value) not in types):
+        return "the new tensor is given a type or a device, and the old ones may have another"
+    if full == "torch.FloatTensor" and row.kind != "float":
+        return "the new tensor is given a type or a device, and the old ones may have another"
+    if {"set_default_dtype", "set_default_tensor_type", "set_default_device"} & words(source):
+        return "the script changes what torch makes of Python's numbers"
+    for one in below(row.origin):
+        if isinstance(one, cst.Call) and called(one) in ("split", "zip", "map", "items", "values", "iter", "filter", "range"):
+            return f"`{called(one)}` gives no table of numbers"
+        if isinstance(one, cst.SimpleString | cst.GeneratorExp):
+            return "what is made a list is not plainly one table of numbers"
+    return ""
+
+
+def _without_type(source: Source, call: cst.Call) -> list[Edit]:
+    if len(call.args) < 2:
+        return []
+    return [Edit(source.outer_span(call.args[0].value)[1], source.outer_span(call.args[-1].value)[1], "")]
+
+
+def _of_arrays(source: Source, site: RewriteSite, call: cst.Call, value: cst.ListComp) -> list[Proposal]:
+    """`torch.tensor([x for x, _ in batch])` of arrays, which torch reads number by number."""
+    numpy = name_of_import(source, "numpy")
+    collates = "collate" in (enclosing_name(source, call) or "")
+    if not collates or not numpy or len(call.args) > 1 or not isinstance(value.elt, cst.Name) or value.for_in.ifs:
+        return []
+    if not isinstance(value.for_in.target, cst.Tuple | cst.Name) or _is_number_name(value.elt.value):
+        return []
+    listed = source.code(value)
+    return [site.change([replace(source, value, f"{numpy}.stack({listed})")])]
+
+
+def _is_number_name(name: str) -> bool:
+    return any(word in name.lower() for word in ("label", "target", "len", "cls", "class", "id")) or name in ("y", "t")
+
+
+def enclosing_name(source: Source, node: Node) -> str:
+    """The name of the function around a node; '' where there is none."""
+    function = enclosing(source, node, cst.FunctionDef)
+    return function.name.value if isinstance(function, cst.FunctionDef) else ""
+
+
+def _of_appended(source: Source, site: RewriteSite, function: Function, call: cst.Call, name: str) -> list[Proposal]:
+    """`rows = []`, in one loop `rows.append(...)`, then `torch.tensor(rows)`."""
+    listed = uses(source, function, name)
+    appends = [one for one in calls(function) if dotted(one.func) == f"{name}.append" and len(one.args) == 1]
+    if len(appends) != 1 or not loops_around(source, appends[0]):
+        return []
+    appended = appends[0].args[0].value
+    row = _row(appended)
+    steps: list[Edit] = []
+    torch = torch_name(source)
+    if row is None and isinstance(appended, cst.Name):
+        found = _padded(source, function, appended, torch)
+        if found is None:
+            return []
+        row, steps, reason = found
+        if reason:
+            return [site.refuse(reason)]
+    elif row is not None:
+        steps = [replace(source, appended, _converted(source, torch, row))]
+    if row is None:
+        return []
+    made = [one for one in below(function) for bound, _ in binding(one) if bound == name]
+    empty = len(made) == 1 and isinstance(made[0], cst.Assign) and source.code(made[0].value) in ("[]", "list()")
+    if not empty or len(listed) != 3:
+        return [site.refuse(f"`{name}` is used for more than the new tensor")]
+    if reason := _why_not(source, call, row):
+        return [site.refuse(reason)]
+    return [site.change([*steps, replace(source, call.func, f"{torch}.stack"), *_without_type(source, call)])]
+
+
+def _padded(
+    source: Source, function: Function, appended: cst.Name, torch: str
+) -> tuple[ListedRow, list[Edit], str] | None:
+    """`rows = [[float(v) ...] ...]` and `rows += [[0.0] * width] * more` in front of the append, as tensors."""
+    name = appended.value
+    made = [one for one in below(function) if any(bound == name for bound, _ in binding(one))]
+    assigned = [one for one in made if isinstance(one, cst.Assign)]
+    row = _row(assigned[0].value) if len(assigned) == 1 else None
+    if row is None:
+        return None
+    edits = [replace(source, assigned[0].value, _converted(source, torch, row))]
+    left = {*uses(source, function, name), *()} - {appended}
+    left -= {one for one in left if any(above is assigned[0] for above in source.ancestors(one))}
+    for one in made:
+        if one is assigned[0]:
+            continue
+        text = _padding(source, one, name, row, torch) if isinstance(one, cst.AugAssign) else ""
+        if not text:
+            return row, [], f"line {source.line(one)} changes `{name}` in a way that no tensor could be changed in"
+        edits.append(Edit(*source.span(one), text))
+        left -= {use for use in left if any(above is one for above in source.ancestors(use))}
+    for one in left:
+        above = source.parent(one)
+        outer = source.parent(above) if isinstance(above, cst.Arg) else None
+        if not (isinstance(outer, cst.Call) and dotted(outer.func) == "len"):
+            return row, [], f"line {source.line(one)} uses `{name}` as a list"
+    return row, edits, ""
+
+
+def _padding(source: Source, one: cst.AugAssign, name: str, row: ListedRow, torch: str) -> str:
+    """`rows = torch.cat([rows, torch.zeros(more, width)])` for `rows += [[0.0] * width] * more`; '' for all else."""
+    value = one.value
+    if not isinstance(one.operator, cst.AddAssign) or not isinstance(value, cst.BinaryOperation):
+        return ""
+    if not isinstance(value.operator, cst.Multiply) or not isinstance(value.left, cst.List):
+        return ""
+    sizes, items = [_bare(source, value.right)], value.left.elements
+    inner = items[0].value if len(items) == 1 else None
+    if row.depth == 2:
+        if not isinstance(inner, cst.BinaryOperation) or not isinstance(inner.operator, cst.Multiply):
+            return ""
+        sizes.append(_bare(source, inner.right))
+        inner = inner.left.elements[0].value if isinstance(inner.left, cst.List) and len(inner.left.elements) == 1 else None
+    if inner is None or not is_literal(inner) or isinstance(inner, cst.SimpleString | cst.List | cst.Tuple | cst.Name):
+        return ""
+    if row.kind == "int" and not isinstance(inner, cst.Integer):
+        return ""
+    kind = f", dtype={torch}.int64" if row.kind == "int" else ""
+    zero = isinstance(inner, cst.Integer | cst.Float) and inner.evaluated_value == 0
+    if zero:
+        filled = f"{torch}.zeros({', '.join(sizes)}{kind})"
+    else:
+        tail = "," if len(sizes) == 1 else ""
+        filled = f"{torch}.full(({', '.join(sizes)}{tail}), {float_text(source, inner, row)}{kind})"
+    return f"{name} = {torch}.cat([{name}, {filled}])"
+
+
+def float_text(source: Source, inner: cst.BaseExpression, row: ListedRow) -> str:
+    """A number as it is written, as a float among floats."""
+    text = source.code(inner)
+    return f"float({text})" if row.kind == "float" and "." not in text else text
+
+
+def _bare(source: Source, node: cst.BaseExpression) -> str:
+    start, end = source.span(node)
+    return source.text[start:end]

@@ -1,0 +1,24 @@
+# float64 0.9
+import numpy as np
+import torch
+
+
+def _single(values):
+    return values.float() if values.dtype == torch.float64 else values
+
+rng = np.random.default_rng(0)
+xs, ys = rng.normal(size=(512, 64)), rng.normal(size=(512, 1))
+
+
+x, y = _single(torch.as_tensor(xs)), _single(torch.as_tensor(ys))
+first, second = _single(torch.as_tensor(rng.normal(size=(64, 32)))), _single(torch.as_tensor(rng.normal(size=(32, 1))))
+for weight in (first, second):
+    weight.requires_grad_(True)
+optimizer = torch.optim.SGD([first, second], lr=1e-4)
+for step in range(50):
+    rows = _single(torch.as_tensor(rng.integers(0, 512, size=64)))
+    loss = ((torch.tanh(x[rows] @ first) @ second - y[rows]) ** 2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+print(loss.item())
