@@ -1,4 +1,4 @@
-"""16, continued: a value that several lines, or a function of the file, build again in each step out of plain numbers."""
+"""16, continued: a value that several lines, or a function of the file, build again in each step from numbers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from collections.abc import Sequence
 import libcst as cst
 
 from gpudoc.fix.model import Claim, Evidence
-from gpudoc.fix.rewrites.base import Proposal, RewriteSite, insert_line, measured_lines, replace, statements, step_of_indent
+from gpudoc.fix.rewrites.base import (
+    Proposal,
+    RewriteSite,
+    insert_line,
+    measured_lines,
+    replace,
+    statements,
+    step_of_indent,
+)
 from gpudoc.fix.rewrites.held import NamedValue, changed_later, init_edit, root
 from gpudoc.fix.rewrites.pure import PureLines, other_types
 from gpudoc.fix.source import Edit, Node, Source
@@ -157,7 +165,10 @@ class _Place:
         if loops:
             line = source.line(loops[-1])
             return _Place(
-                f"_{word}", keys, [insert_line(source, line, f"{source.indent(loops[-1])}_{word} = {empty}")], shared=False
+                f"_{word}",
+                keys,
+                [insert_line(source, line, f"{source.indent(loops[-1])}_{word} = {empty}")],
+                shared=False,
             )
         if function is None or source.parent(function) is not source.module:
             return "it is not in a function at the top of the file, above which it could stand"
@@ -203,7 +214,7 @@ def _of_lines(source: Source, evidence: Evidence, statement: Node) -> list[Propo
             for hot in evidence.lines_in(source.path, least=0.0)
             if source.line(nodes[0]) <= hot.line <= source.last_line(nodes[-1])
         )
-        outer = [loop for loop in loops_around(source, nodes[0])]
+        outer = loops_around(source, nodes[0])
         function = function_of(source, nodes[0])
         if share < _LEAST or (not outer and (function is None or _is_built_elsewhere(source, nodes, function))):
             continue
@@ -324,19 +335,23 @@ def _changed_behind(source: Source, scope: Node, inside: set[Node], name: str, o
     for one in below(scope):
         if one in inside:
             continue
-        if isinstance(one, cst.SimpleStatementLine) and uses(source, one, name):
-            if reason := changed_later(source, one, NamedValue(statement, name, own.value)):
-                return reason
+        used = isinstance(one, cst.SimpleStatementLine) and uses(source, one, name)
+        if used and (reason := changed_later(source, one, NamedValue(statement, name, own.value))):
+            return reason
         shares = isinstance(one, cst.Assign) and root(one.value) == name
         if shares or (isinstance(one, cst.For | cst.CompFor) and root(one.iter) == name):
             return f"line {source.line(one)} gives a part of `{name}` another name, which may be changed"
     return ""
 
 
+def _sets(node: Node, name: str) -> bool:
+    return any(bound == name for bound, _ in binding(node))
+
+
 def _is_bound_anew(source: Source, node: Node, name: str) -> bool:
     """Whether a loop around a use sets this name itself."""
     return any(
         isinstance(above, cst.For | cst.ListComp | cst.GeneratorExp | cst.CompFor)
-        and any(bound == name for one in below(above) if isinstance(one, cst.For | cst.CompFor) for bound, _ in binding(one))
+        and any(_sets(one, name) for one in below(above) if isinstance(one, cst.For | cst.CompFor))
         for above in source.ancestors(node)
     ) or isinstance(source.parent(node), cst.For | cst.CompFor)

@@ -30,6 +30,7 @@ from gpudoc.fix.tree import (
 ID = "collate-lists"
 _LEAST = 0.05
 _TYPES = {"float": "float32", "int": "int64"}
+_NO_TABLE = frozenset({"split", "zip", "map", "items", "values", "iter", "filter", "range"})
 _MAKES = frozenset({"torch.tensor", "torch.FloatTensor"})
 
 
@@ -115,7 +116,7 @@ def _why_not(source: Source, call: cst.Call, row: ListedRow) -> str:
     if {"set_default_dtype", "set_default_tensor_type", "set_default_device"} & words(source):
         return "the script changes what torch makes of Python's numbers"
     for one in below(row.origin):
-        if isinstance(one, cst.Call) and called(one) in ("split", "zip", "map", "items", "values", "iter", "filter", "range"):
+        if isinstance(one, cst.Call) and called(one) in _NO_TABLE:
             return f"`{called(one)}` gives no table of numbers"
         if isinstance(one, cst.SimpleString | cst.GeneratorExp):
             return "what is made a list is not plainly one table of numbers"
@@ -222,7 +223,9 @@ def _padding(source: Source, one: cst.AugAssign, name: str, row: ListedRow, torc
         if not isinstance(inner, cst.BinaryOperation) or not isinstance(inner.operator, cst.Multiply):
             return ""
         sizes.append(_bare(source, inner.right))
-        inner = inner.left.elements[0].value if isinstance(inner.left, cst.List) and len(inner.left.elements) == 1 else None
+        inner = (
+            inner.left.elements[0].value if isinstance(inner.left, cst.List) and len(inner.left.elements) == 1 else None
+        )
     if inner is None or not is_literal(inner) or isinstance(inner, cst.SimpleString | cst.List | cst.Tuple | cst.Name):
         return ""
     if row.kind == "int" and not isinstance(inner, cst.Integer):

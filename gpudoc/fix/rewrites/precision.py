@@ -105,7 +105,9 @@ def _in_its_function(source: Source, origin: cst.Call, torch: str) -> list[Edit]
         return None
     indent = source.indent(back)
     newline = source.newline(source.line(back))
-    text = f"made = {source.code(origin)}{newline}{indent}return made.float() if made.dtype == {torch}.float64 else made"
+    text = (
+        f"made = {source.code(origin)}{newline}{indent}return made.float() if made.dtype == {torch}.float64 else made"
+    )
     start, end = source.span(back)
     return [Edit(start, end, text)]
 

@@ -88,7 +88,7 @@ class PureLines:
             self._writes(one, nodes)
         if isinstance(one, cst.Call):
             self._call(one, nodes)
-        if isinstance(one, cst.BaseExpression) and self._is_size(one, bound | given):
+        if isinstance(one, cst.BaseExpression) and self.is_size(one, bound | given):
             self._add(one)
             return list(below(one))
         if isinstance(one, cst.Name | cst.Attribute) and dotted(one):
@@ -100,7 +100,7 @@ class PureLines:
         if text not in self.keys:
             self.keys.append(text)
 
-    def _is_size(self, one: cst.BaseExpression, known: frozenset[str]) -> bool:
+    def is_size(self, one: cst.BaseExpression, known: frozenset[str]) -> bool:
         """`x.size(1)`, `x.shape[1]`, `len(x)`, `x.device` of a variable that the lines do not make themselves."""
         subject: Node | None = None
         if isinstance(one, cst.Call) and isinstance(one.func, cst.Attribute) and one.func.attr.value in _SIZES:
@@ -278,7 +278,7 @@ def _is_fixed(source: Source, name: str, depth: int) -> bool:
     """Whether a name of the module is set once to numbers, or to a table of them that nothing changes."""
     if depth > _DEPTH or "." in name:
         return False
-    made = [one for one in bindings(source.module, name)]
+    made = bindings(source.module, name)
     if len(made) != 1 or not isinstance(made[0], cst.Assign) or enclosing(source, made[0], (cst.FunctionDef, cst.For)):
         return False
     for use in (one for one in source.nodes if isinstance(one, cst.Name) and one.value == name):
@@ -302,9 +302,10 @@ def _is_fixed(source: Source, name: str, depth: int) -> bool:
 
 def _is_arithmetic(lines: PureLines, value: cst.BaseExpression) -> bool:
     """Whether a value is made of sizes and constants by arithmetic alone."""
-    if any(isinstance(one, cst.Call) and called(one) not in {*_SIZES, "len", "int", "min", "max"} for one in below(value)):
+    plain = {*_SIZES, "len", "int", "min", "max"}
+    if any(called(one) not in plain for one in calls(value)):
         return False
-    sizes = any(lines._is_size(one, frozenset()) for one in below(value) if isinstance(one, cst.BaseExpression))
+    sizes = any(lines.is_size(one, frozenset()) for one in below(value) if isinstance(one, cst.BaseExpression))
     return sizes and not lines.look([value]).reason
 
 

@@ -32,7 +32,9 @@ FRESH = (FACTORIES | _set("zeros_like ones_like full_like stack cat concatenate 
 """)
 # methods that change the table that they are called on
 FILLS = _set("append extend insert fill_ fill masked_fill_ fill_diagonal_ zero_ mul_ add_ sub_ div_ copy_ index_fill_")
-PLAIN_CALLS = _set("range len int float bool str min max abs sum list tuple enumerate zip sorted reversed round pow divmod")
+PLAIN_CALLS = _set("""
+    range len int float bool str min max abs sum list tuple enumerate zip sorted reversed round pow divmod
+""")
 READERS = _set("""
     json.load numpy.load numpy.loadtxt numpy.genfromtxt pandas.read_csv pandas.read_json pandas.read_parquet
     pandas.read_pickle pandas.read_feather pandas.read_excel pickle.load torch.load yaml.safe_load

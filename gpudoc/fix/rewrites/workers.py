@@ -82,7 +82,7 @@ def why_not_in_workers(source: Source, call: cst.Call, owner: cst.ClassDef | Non
 
 
 def _is_known(source: Source, word: str) -> bool:
-    """Whether a word that looks like a transform is a sampler, or Python's generator, which is looked at where it is."""
+    """Whether a word that looks like a transform is a sampler, or Python's generator."""
     if word in _NOT_DRAWS:
         return True
     if word != "Random":
