@@ -59,7 +59,17 @@ def workers_needed(look: ScriptLook) -> int | None:
     if loader is None or loader.num_workers or look.wait_share < _WAIT_SHARE:
         return None
     needed = look.wait_share / max(0.05, 1 - look.wait_share)
-    return max(1, min(int(needed) + 1, max(_CPU_WORKERS, int(cpus_usable()))))
+    cores = int(cpus_usable())
+    # on the CPU workers take the cores that the step computes with
+    return max(1, min(int(needed) + 1, max(_CPU_WORKERS, cores) if look.on_gpu else cores))
+
+
+def why_no_core(load: float) -> str:
+    """What is to be said of workers that gained nothing, where other processes had the cores already; else ''."""
+    cores = cpus_usable()
+    if load <= max(0.5, cores - 1):
+        return ""
+    return f"no core was free for workers: a load of {load:.1f} on {cores:g} cores when fix began"
 
 
 def boundaries_of(look: ScriptLook, run: RecordedRun) -> int:

@@ -5,6 +5,7 @@ Nothing is written here but, where that was asked for, what was proved.
 
 from __future__ import annotations
 
+import os
 import shlex
 import time
 from collections.abc import Mapping
@@ -14,11 +15,12 @@ from pathlib import Path
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.fix.evidence import files_of, read_evidence
 from gpudoc.fix.launches import FixLaunches, RecordedRun, RoundingOrder
-from gpudoc.fix.lengths import RecordLength, boundaries_of, length_of, workers_needed
+from gpudoc.fix.lengths import RecordLength, boundaries_of, length_of, why_no_core, workers_needed
 from gpudoc.fix.model import Candidate, Claim, Evidence, Refusal, name_of
 from gpudoc.fix.options import FixOptions
 from gpudoc.fix.proof import FixProof, equal_to_itself, judge, judge_alive
 from gpudoc.fix.propose import propose_in
+from gpudoc.fix.rewrites.loader import ONE_WORKER, WORKERS
 from gpudoc.fix.rewrites.precision import ID as FLOAT64
 from gpudoc.fix.rounding import PLAIN, SINGLE, judge_rounding, may_be_rounding
 from gpudoc.fix.source import UnfixableError, parse_source, read_source, unified_diff
@@ -156,6 +158,8 @@ class _Fixer:
     seen: tuple[ScriptLook, Evidence] | None = None
     length: RecordLength = field(default_factory=RecordLength)
     whole: FixProof | None = None
+    load: float = field(default_factory=lambda: os.getloadavg()[0])
+    """How many processes computed when fix began, by the system's mean over a minute."""
 
     def run(self) -> FixResult:
         """Look and try, round after round; Ctrl+C ends it with what was proved until then."""
@@ -245,6 +249,8 @@ class _Fixer:
                 return True
             self.lost.append(proof)
             self.untried += proof.is_open
+            if candidate.rewrite in (WORKERS, ONE_WORKER) and not proof.is_gain and (busy := why_no_core(self.load)):
+                self.notes.append(busy)
         return False
 
     def _candidates(self, evidence: Evidence, *, died: bool) -> list[Candidate]:

@@ -24,6 +24,30 @@ for epoch in range(5):
         optimizer.step()
 """
 
+WITHOUT_MODULES = """
+import torch
+torch.manual_seed(0)
+weight = torch.randn(4, 1, dtype=torch.float64).requires_grad_(True)
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for step in range(40):
+    loss = (torch.randn(8, 4, dtype=torch.float64) @ weight).pow(2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.slow
+def test_weights_that_are_in_no_module_are_moved_too_before_the_first_loss(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(WITHOUT_MODULES)
+    launches = Launches(command=Command((sys.executable, str(script))), scratch=tmp_path, isolated=False)
+    fix = FixLaunches(launches=launches)
+    plain, up = (
+        fix.run(24, patience_s=300, rounding=one) for one in (RoundingOrder(), RoundingOrder("up", single=True))
+    )
+    assert 1e-11 < abs(up.record.losses[0] - plain.record.losses[0]) < 1e-4
+
 
 @pytest.mark.slow
 def test_a_control_run_parts_by_the_bit_that_its_weights_were_moved_by_and_draws_the_same_numbers(tmp_path):

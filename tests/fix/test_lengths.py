@@ -4,7 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpudoc.fix.lengths import length_of
+from gpudoc.fix import lengths
+from gpudoc.fix.lengths import length_of, why_no_core, workers_needed
 
 
 def told(*seconds, status=None):
@@ -39,3 +40,16 @@ def test_a_recorded_run_comes_to_what_the_budget_allows(step_s, length, evaluate
 
 def test_a_script_that_ends_by_itself_soon_is_recorded_to_its_end():
     assert length_of(told(1.0, 1.0, status=0), look(1.0), None, 400.0).steps is None
+
+
+@pytest.mark.parametrize(("on_gpu", "most"), [(False, 2), (True, 4)])
+def test_workers_on_the_cpu_are_no_more_than_the_cores_that_the_step_computes_with(monkeypatch, on_gpu, most):
+    monkeypatch.setattr(lengths, "cpus_usable", lambda: 2.0)
+    waits = SimpleNamespace(training=SimpleNamespace(num_workers=0), wait_share=0.9, on_gpu=on_gpu)
+    assert workers_needed(waits) == most
+
+
+@pytest.mark.parametrize(("load", "is_said"), [(0.1, False), (1.0, False), (3.4, True)])
+def test_cores_that_other_work_had_are_named_where_workers_gained_nothing(monkeypatch, load, is_said):
+    monkeypatch.setattr(lengths, "cpus_usable", lambda: 2.0)
+    assert ("3.4 on 2 cores" in why_no_core(load)) == is_said

@@ -227,7 +227,7 @@ def test_a_change_that_only_rounds_otherwise_is_named_and_not_run_unless_it_is_a
     found, refused = asked("")
     assert found == []
     assert [(one.rewrite, one.line) for one in refused] == [("few-threads", 3)]
-    assert "--allow rounding" in refused[0].reason
+    assert "`gpudoc fix --allow rounding -- " in refused[0].reason
     found, refused = asked("rounding")
     assert [one.rewrite for one in found] == ["few-threads"]
     assert refused == []

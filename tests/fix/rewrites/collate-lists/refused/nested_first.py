@@ -1,4 +1,4 @@
-# hot `rows = ` 0.5 -> refused: as a list
+# hot `rows = ` 0.5 -> nothing
 import numpy as np
 import torch
 from torch.utils.data import DataLoader
