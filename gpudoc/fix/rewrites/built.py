@@ -156,7 +156,9 @@ class _Place:
         if f"_{word}" in words(source):
             return f"the name `_{word}` is taken"
         empty = "{}" if keys else "None"
-        if owner is not None:
+        if owner is not None and function is not None:
+            if not function.params.params or function.params.params[0].name.value != "self" or function.decorators:
+                return f"`{function.name.value}` is no plain method"
             initial = methods(owner).get("__init__")
             edit = init_edit(source, initial, [f"self._{word} = {empty}"]) if initial is not None else None
             if edit is None:
@@ -219,6 +221,8 @@ def _of_lines(source: Source, evidence: Evidence, statement: Node) -> list[Propo
         if share < _LEAST or (not outer and (function is None or _is_built_elsewhere(source, nodes, function))):
             continue
         lines.look(nodes)
+        if any(isinstance(one, cst.Return) for node in nodes for one in below(node)):
+            continue
         if lines.reason and not _draws(lines.reason):
             continue
         site = RewriteSite(ID, Claim.EXACT, source, loop)

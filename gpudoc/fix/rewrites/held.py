@@ -14,6 +14,7 @@ from gpudoc.fix.source import Edit, Node, Source
 from gpudoc.fix.tree import (
     Function,
     argument,
+    bases,
     below,
     binding,
     bindings,
@@ -125,6 +126,7 @@ def is_set_once(source: Source, statement: Node, name: str) -> bool:
         for one in source.nodes
         if isinstance(one, cst.Assign | cst.AugAssign | cst.AnnAssign | cst.Del)
         and any("." in bound and bound.split(".")[-1] == attr for bound, _ in binding(one))
+        and not _is_of_another(source, owner, one, attr)
     ]
     if len(made) != 1 or made[0] not in set(below(initial)) or loops_around(source, made[0]):
         return False
@@ -132,6 +134,17 @@ def is_set_once(source: Source, statement: Node, name: str) -> bool:
     if isinstance(value, cst.Call):
         return called(value) in _MAKES_PLAIN
     return value is not None and not any(isinstance(one, cst.Call) for one in below(value))
+
+
+def _is_of_another(source: Source, owner: cst.ClassDef | None, node: Node, attr: str) -> bool:
+    """Whether `self.x` is set in a class that has nothing to do with `owner`."""
+    function = function_of(source, node)
+    other = class_of(source, function) if function is not None else None
+    if owner is None or other is None or other is owner:
+        return False
+    if any("." in bound and bound != f"self.{attr}" for bound, _ in binding(node)):
+        return False
+    return owner.name.value not in bases(source, other) and other.name.value not in bases(source, owner)
 
 
 def changed_later(source: Source, scope: Node, made: NamedValue) -> str:

@@ -26,6 +26,7 @@ from gpudoc.fix.tree import (
     is_literal,
     leaves,
     local_functions,
+    loops_around,
     qualified,
     words,
 )
@@ -38,6 +39,8 @@ _SIZES = frozenset({"size", "dim", "numel", "__len__"})
 _FACTS = frozenset({"device", "dtype", "ndim"})
 _PLAIN_TYPES = frozenset({"int", "float", "bool", "str"})
 _DEPTH = 3
+# whose functions and constants are known
+_KNOWN = frozenset({"torch", "numpy", "math", "itertools"})
 
 
 @dataclass(slots=True)
@@ -129,7 +132,10 @@ class PureLines:
             if on is not None and not qualified(source, one) and dotted(on) != "self":
                 self._name(on, bound, given) if isinstance(on, cst.Name | cst.Attribute) else None
             return inner
-        if first in bound or first in given or qualified(source, one) or name in PLAIN_CALLS or is_literal(one):
+        full = qualified(source, one)
+        if full and full.partition(".")[0] not in _KNOWN:
+            return self._refuse(f"`{name}` is of another file")
+        if first in bound or first in given or full or name in PLAIN_CALLS or is_literal(one):
             return inner
         reason = self._why_not_fixed(name)
         if reason and self._is_plain_local(name):
@@ -201,7 +207,8 @@ class PureLines:
             if not (isinstance(filled, cst.Name) and _is_fresh(source, nodes, filled.value)):
                 return self._refuse_call(f"line {source.line(call)} changes `{source.code(filled)}` in place")
             return None
-        known = name in PURE or name in PURE_MORE or full.startswith(("math.", "cmath."))
+        front = full.partition(".")[0]
+        known = (name in PURE or name in PURE_MORE or front == "math") and (not full or front in _KNOWN)
         plain = isinstance(call.func, cst.Name) and not full and name in PLAIN_CALLS
         plain = plain and not bindings(source.module, name)
         if not plain and not (known and (full or isinstance(call.func, cst.Attribute))):
@@ -317,4 +324,7 @@ def other_types(source: Source) -> str:
     for one in source.nodes:
         if isinstance(one, cst.WithItem) and isinstance(one.item, cst.Call) and called(one.item) == "device":
             return f"line {source.line(one)} says where tensors are made"
+        sets = isinstance(one, cst.Call) and called(one).startswith("set_default_")
+        if sets and (loops_around(source, one) or function_of(source, one)):
+            return f"line {source.line(one)} changes what torch makes tensors of"
     return ""

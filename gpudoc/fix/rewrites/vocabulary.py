@@ -24,7 +24,7 @@ PURE = FACTORIES | _set("""
 PURE_MORE = _set("""
     zeros_like ones_like full_like asarray hypot floor ceil round where clip clamp concatenate vstack hstack tile
     sign tan tanh atan2 arctan2 degrees radians item tolist copy roll rot90 any all kron numpy
-    ascontiguousarray softmax log2 log10 maximum minimum square
+    ascontiguousarray softmax log2 log10 maximum minimum square product combinations permutations
 """)
 # what makes a table that nobody else has
 FRESH = (FACTORIES | _set("zeros_like ones_like full_like stack cat concatenate tile outer triu tril")) - _set("""
@@ -62,7 +62,7 @@ OPTIONS = _set("args cfg config opt opts options hparams params FLAGS flags")
 # what takes a value and surely leaves it as it is
 READS_ONLY = _set("""
     len tensor array sorted enumerate zip list tuple dict set float int str min max sum isinstance range print any all
-    map filter reversed
+    map filter reversed masked_fill masked_select matmul bmm expand_as type_as
 """)
 # methods that change what they are called on
 CHANGING = FILLING | _set("""
