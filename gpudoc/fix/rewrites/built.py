@@ -129,10 +129,10 @@ def _used_up(source: Source, statement: cst.SimpleStatementLine, value: cst.Base
         if isinstance(above, cst.ListComp | cst.GeneratorExp | cst.DictComp | cst.SetComp | cst.Lambda | cst.IfExp):
             return "only a part of the line needs it"
         inside = above
-    above = source.parent(value)
-    if isinstance(above, cst.BinaryOperation | cst.Comparison | cst.UnaryOperation):
+    taker = source.parent(value)
+    if isinstance(taker, cst.BinaryOperation | cst.Comparison | cst.UnaryOperation):
         return ""
-    outer = source.parent(above) if isinstance(above, cst.Arg) else None
+    outer = source.parent(taker) if isinstance(taker, cst.Arg) else None
     if isinstance(outer, cst.Call) and qualified(source, outer.func).partition(".")[0] in ("torch", "numpy"):
         return "" if not called(outer).endswith("_") else f"`{called(outer)}` changes it"
     if isinstance(outer, cst.Call) and called(outer) in ("masked_fill", "add", "mul", "sub", "where", "softmax"):
