@@ -158,7 +158,7 @@ class _Place:
         empty = "{}" if keys else "None"
         if owner is not None and function is not None:
             if not function.params.params or function.params.params[0].name.value != "self" or function.decorators:
-                return f"`{function.name.value}` is no plain method"
+                return f"`{function.name.value}` is another kind of method than a plain one"
             initial = methods(owner).get("__init__")
             edit = init_edit(source, initial, [f"self._{word} = {empty}"]) if initial is not None else None
             if edit is None:

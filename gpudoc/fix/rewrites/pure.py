@@ -237,7 +237,7 @@ class PureLines:
         if any(dotted(one.decorator) != "staticmethod" for one in function.decorators):
             return self._refuse_call(f"`{function.name.value}` is wrapped by something")
         if function.asynchronous is not None or any(isinstance(one, cst.Yield) for one in below(function)):
-            return self._refuse_call(f"`{function.name.value}` is no plain function")
+            return self._refuse_call(f"`{function.name.value}` gives its values one by one, or later")
         params = frozenset(one.name.value for one in below(function.params) if isinstance(one, cst.Param))
         first = function.body.body[0] if function.body.body else function.body
         inner = PureLines(self.source, first, _depth=self._depth + 1).look([function.body], params - {"self"})
