@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 from gpudoc.fix.model import Claim, name_of
 from gpudoc.fix.proof import FixProof, describe
-from gpudoc.fix.run import FixResult
+from gpudoc.fix.result import FixResult
 
 FIX = "gpudoc.fix.v1"
 

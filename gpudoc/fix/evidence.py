@@ -17,6 +17,8 @@ from gpudoc.stats import fit_line, median
 # a step that leaves less behind is a step that leaves nothing
 _LEAST_GROWTH_BYTES, _LEAST_POINTS = 64 << 10, 4
 _FRAGMENTED = 0.1
+# of the peak: what an evaluation takes beyond the steps
+_GROWN = 0.05
 _FRAME = Pattern(r'^[ \t]*File "([^"\n]{1,4096})", line (\d{1,9})', MULTILINE)
 
 
@@ -46,6 +48,7 @@ def read_evidence(told: LaunchRecord, look: ScriptLook | None, workers: int | No
         worker_start_share=None if look is None else _worker_start_share(first, look),
         float64_share=seen.computing / looks if first.steps and first.steps[-1].parameters.endswith("float64") else 0.0,
         evaluated_after=seen.evaluated_after,
+        evaluation_grows=_evaluation_grows(first),
         awaits_evaluation=seen.awaited,
     )
 
@@ -71,6 +74,12 @@ def _growth(steps: Sequence[StepsSeen]) -> float | None:
         return None
     slope = fit_line(kept).slope
     return slope if slope >= _LEAST_GROWTH_BYTES else None
+
+
+def _evaluation_grows(first: ProcessSeen) -> bool:
+    grown = None if first.lines is None else first.lines.evaluation_bytes
+    peak = max((one.peak_bytes for one in first.steps if one.peak_bytes is not None), default=0)
+    return grown is not None and grown > _GROWN * peak > 0
 
 
 def _worker_start_share(first: ProcessSeen, look: ScriptLook) -> float | None:

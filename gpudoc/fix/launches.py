@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -72,6 +73,15 @@ class FixLaunches:
     launches: Launches
     files: dict[Path, bytes] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
+
+    @contextmanager
+    def limited_to(self, limit_bytes: int | None) -> Iterator[None]:
+        """Launches under another limit of memory than the one that was asked for."""
+        asked, self.launches.memory_limit_bytes = self.launches.memory_limit_bytes, limit_bytes
+        try:
+            yield
+        finally:
+            self.launches.memory_limit_bytes = asked
 
     def look(self, *, seconds: float, evaluation_s: float, patience_s: float) -> LaunchRecord:
         """The script with what was accepted, for `seconds` of its steps, and the lines where it spends them.

@@ -67,6 +67,8 @@ class Evidence:
 
     evaluated_after: int | None = None
     """How many steps had run when the first evaluation began; None where the steps came to none."""
+    evaluation_grows: bool = False
+    """The first evaluation took clearly more memory than the steps before it."""
     awaits_evaluation: bool = False
     """The source evaluates, and the steps did not come to it."""
 

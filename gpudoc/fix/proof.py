@@ -51,6 +51,7 @@ class FixProof:
     `steps` were compared on both sides, across `boundaries` of epochs; `gain` is how many times as fast; `lives` says
     that the script died of memory and no longer does, `is_open` that there was no time to tell. `rounding` is how far
     losses lie apart where they are not equal. The batches of the `digested` first steps were compared, None: of all.
+    `without_limit`: the script as it is ran without the limit of memory under which the changed one lives.
     """
 
     candidate: Candidate
@@ -66,6 +67,7 @@ class FixProof:
     is_open: bool = False
     rounding: RoundingBound | None = None
     digested: int | None = None
+    without_limit: bool = False
 
     @property
     def is_gain(self) -> bool:
@@ -223,11 +225,12 @@ def describe(proof: FixProof) -> str:
     parts = []
     if proof.lives:
         parts.append("it ran out of memory and no longer does")
-    if proof.is_faster and proof.gain is not None:
+    if (proof.is_faster or proof.without_limit) and proof.gain is not None:
         span = proof.gain
         parts.append(f"{span.middle:.2f} times as fast ({span.low:.2f} to {span.high:.2f})")
     if (proof.saves or proof.lives) and proof.peak_before and proof.peak_after:
-        parts.append(f"peak memory {format_bytes(proof.peak_after)}, {format_bytes(proof.peak_before)} before")
+        before = "without the limit" if proof.without_limit else "before"
+        parts.append(f"peak memory {format_bytes(proof.peak_after)}, {format_bytes(proof.peak_before)} {before}")
     what = f"over {format_count(proof.steps, 'step')}"
     if proof.boundaries:
         what += f" and {proof.boundaries} epoch boundar{'y' if proof.boundaries == 1 else 'ies'}"
@@ -238,7 +241,7 @@ def describe(proof: FixProof) -> str:
             f"losses up to {bound.distance:.1e} apart {over}, of {bound.allowed:.1e} that control runs allow; "
             "batches and random numbers equal bit by bit"
         )
-    elif proof.lives:
+    elif proof.lives and not proof.without_limit:
         parts.append(f"losses equal bit by bit {what}, until it died")
     elif proof.digested is None:
         parts.append(f"losses, batches, parameters, optimizer and random numbers equal bit by bit {what}")

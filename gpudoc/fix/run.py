@@ -11,19 +11,23 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.fix.evidence import files_of, read_evidence
+from gpudoc.fix.first_step import FirstStep, alive, room_beyond, told_of
 from gpudoc.fix.launches import FixLaunches, RecordedRun, RoundingOrder
 from gpudoc.fix.lengths import RecordLength, boundaries_of, length_of, why_no_core, workers_needed
 from gpudoc.fix.model import Candidate, Claim, Evidence, Refusal, name_of
 from gpudoc.fix.options import FixOptions
 from gpudoc.fix.proof import FixProof, equal_to_itself, judge, judge_alive
 from gpudoc.fix.propose import propose_in
+from gpudoc.fix.result import FixResult, write_changes
+from gpudoc.fix.rewrites import OF_MEMORY
 from gpudoc.fix.rewrites.loader import ONE_WORKER, WORKERS
 from gpudoc.fix.rewrites.precision import ID as FLOAT64
 from gpudoc.fix.rounding import PLAIN, SINGLE, judge_rounding, may_be_rounding
-from gpudoc.fix.source import UnfixableError, parse_source, read_source, unified_diff
+from gpudoc.fix.source import UnfixableError, parse_source, read_source
 from gpudoc.process.interruption import terminating_like_ctrl_c
 from gpudoc.progress import SILENT, Progress
 from gpudoc.script.cell import what_can_be
@@ -32,63 +36,15 @@ from gpudoc.script.look import ScriptLook, look_at
 from gpudoc.script.outcome import LEAST_STEPS, LaunchRecord, refusal
 from gpudoc.script.remember import script_name
 from gpudoc.script.trial import WARM_STEPS, Launches
-from gpudoc.shell import quote_path
 from gpudoc.temporary import TemporaryFolder
 from gpudoc.tune.trial.deadline import Deadline
 from gpudoc.units import format_seconds
 from gpudoc.writing import write_whole
 
 _ROUNDS = 3
+_NUDGES: tuple[Literal["up", "down"], ...] = ("up", "down")
 _LOOK_S = 20.0
 _LOOK_SHARE, _EVALUATION_SHARE, _PATIENCE = 0.35, 0.25, 3.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FixResult:
-    """What was found: `accepted` in the order in which they were proved, each on top of those before it.
-
-    `before` and `after` hold the whole text of each changed file. `unequal`: where the script differs from itself.
-    """
-
-    options: FixOptions
-    look: ScriptLook | None
-    evidence: Evidence
-    accepted: tuple[FixProof, ...]
-    refused: tuple[Refusal, ...]
-    lost: tuple[FixProof, ...]
-    before: dict[Path, str]
-    after: dict[Path, str]
-    whole: FixProof | None
-    launches: int
-    seconds: float
-    notes: tuple[str, ...] = ()
-    untried: int = 0
-    unequal: str = ""
-    written: tuple[Path, ...] = ()
-    interrupted: bool = False
-
-    @property
-    def diff(self) -> bytes:
-        """All accepted changes, for `patch -p1` in the current folder."""
-        return b"".join(
-            unified_diff(name_of(path), self.before[path], self.after[path])
-            for path in self.before
-            if self.before[path] != self.after[path]
-        )
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """Variables that the command is to be started with."""
-        return {name: value for proof in self.accepted for name, value in proof.candidate.environment}
-
-    @property
-    def exit_code(self) -> ExitCode:
-        """1 where a change is proved, 2 where nothing could be said, else 0; 130 after Ctrl+C."""
-        if self.interrupted:
-            return ExitCode.INTERRUPTED
-        if self.accepted:
-            return ExitCode.BAD_ANSWER
-        return ExitCode.NOT_DONE if self.untried or self.unequal else ExitCode.OK
 
 
 def run(options: FixOptions, progress: Progress = SILENT) -> FixResult:
@@ -114,28 +70,6 @@ def run(options: FixOptions, progress: Progress = SILENT) -> FixResult:
     if options.patch is not None and result.diff:
         write_whole(options.patch, result.diff.decode("utf-8"), hint="--patch fix.patch")
     return write_changes(result) if options.write and not result.interrupted else result
-
-
-def write_changes(result: FixResult) -> FixResult:
-    """Write what was proved; GpudocError, before anything, where a file was changed meanwhile or may not be written."""
-    changed = [path for path in result.before if result.before[path] != result.after[path]]
-    for path in changed:
-        try:
-            now = path.read_bytes()
-        except OSError as problem:
-            raise GpudocError(f"{name_of(path)} cannot be read any more: {problem.strerror}") from problem
-        if not path.stat().st_mode & 0o222:
-            raise GpudocError(
-                f"{name_of(path)} may not be written", hint=f"chmod u+w {quote_path(path)}; or --patch FILE"
-            )
-        if now != result.before[path].encode("utf-8"):
-            raise GpudocError(
-                f"{name_of(path)} was changed meanwhile, so the change is not written",
-                hint="run the same command again; or --patch FILE",
-            )
-    for path in changed:
-        write_whole(path, result.after[path], hint="--patch fix.patch")
-    return replace(result, written=tuple(changed))
 
 
 @dataclass(slots=True)
@@ -191,7 +125,10 @@ class _Fixer:
             told = self._look(number)
             look = look_at(told.seen, warm_steps=WARM_STEPS, start_s=told.start_s)
             died = told.error is not None and told.error.shortage is not None
-            if look is None or (told.num_steps <= LEAST_STEPS and not died):
+            early = look is None or told.num_steps <= LEAST_STEPS
+            if early and died and self.seen is None and self._try_first_step(told):
+                return
+            if look is None or (early and not died):
                 if self.seen is None:
                     problem = refusal(told, script_name(self.options.command))
                     # 1 says that a change is proved
@@ -209,8 +146,58 @@ class _Fixer:
                 self.length = length_of(told, look, evidence.evaluated_after, self.deadline.left_s)
                 if evidence.awaits_evaluation:
                     self.notes.append("the script evaluates, and the look ended before its steps came to that")
-            if not self._improve(evidence, look, died=died):
+            if not self._improve(evidence, look, died=died) or self.accepted[-1].lives:
                 return
+
+    def _try_first_step(self, told: LaunchRecord) -> bool:
+        """A script that died before there were steps to look at: whether the same without its limit shows them."""
+        limit = self.fix.launches.memory_limit_bytes
+        room, died_at = room_beyond(limit), read_evidence(told, None, None).died_at
+        if limit is None or room is None:
+            return False
+        with self.fix.limited_to(room):
+            whole = self._look(0)
+        look = look_at(whole.seen, warm_steps=WARM_STEPS, start_s=whole.start_s)
+        if look is None or whole.num_steps <= LEAST_STEPS or look.ranks > 1:
+            return False
+        evidence = replace(read_evidence(whole, look, None), died_at=died_at)
+        first = FirstStep(evidence, told.num_steps, limit, room)
+        self.seen = look, evidence
+        self.length = length_of(whole, look, evidence.evaluated_after, self.deadline.left_s)
+        self.notes.append(told_of(first, look))
+        candidates = [one for one in self._candidates(evidence, died=False) if one.rewrite in OF_MEMORY]
+        for index, candidate in enumerate(candidates):
+            if self.deadline.left_s < self._cost_s(look, launches=4):
+                self.untried += len(candidates) - index
+                self.notes.append(f"{self.deadline.told}: what was not tried is not offered")
+                break
+            proof = self._prove_first_step(candidate, look, first)
+            if proof.claim in self.allowed and proof.is_gain:
+                self._accept(proof)
+                break
+            self.lost.append(proof)
+            self.untried += proof.is_open
+        return True
+
+    def _prove_first_step(self, candidate: Candidate, look: ScriptLook, first: FirstStep) -> FixProof:
+        """The changed script under the limit, held against the script as it is without the limit, in turns."""
+        self.deadline.show(self.progress, f"trying {candidate.rewrite} at {name_of(candidate.file)}:{candidate.line}")
+        files, environment = _changes(candidate)
+        steps = self.length.steps
+        after = [self._recorded(look, steps, files, environment)]
+        if after[0].failure or after[0].shortage is not None or after[0].timed_out:
+            return judge(candidate, [], after, boundaries=0)
+        with self.fix.limited_to(first.room_bytes):
+            before = [self._recorded(look, steps) for _ in range(2)]
+        self.unequal = self.unequal or equal_to_itself(before)
+        after.append(self._recorded(look, steps, files, environment))
+        proof = judge(candidate, before, after, boundaries=boundaries_of(look, before[0]))
+        proof = alive(proof, first, 0 if after[-1].record is None else after[-1].record.steps)
+        if not may_be_rounding(replace(proof, lives=True), before, after):
+            return proof
+        with self.fix.limited_to(first.room_bytes):
+            controls = [self._recorded(look, steps, rounding=replace(PLAIN, nudge=one)) for one in _NUDGES]
+        return alive(judge_rounding(proof, before, after, controls), first, steps or 0)
 
     def _keep_the_first(self) -> None:
         """Of several changes that are not proved together the first, which was proved on the script as it was."""
@@ -301,8 +288,7 @@ class _Fixer:
         if not may_be_rounding(proof, before, after):
             return proof
         self.deadline.show(self.progress, "how far one bit in the first weights takes the script as it is")
-        nudged = [replace(order, nudge="up"), replace(order, nudge="down")]
-        controls = [self._recorded(look, self.length.steps, rounding=one) for one in nudged]
+        controls = [self._recorded(look, self.length.steps, rounding=replace(order, nudge=one)) for one in _NUDGES]
         return judge_rounding(proof, before, after, controls)
 
     def _prove_alive(self, candidate: Candidate, look: ScriptLook) -> FixProof:

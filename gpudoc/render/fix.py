@@ -10,7 +10,7 @@ from gpudoc.facts.redact import private
 from gpudoc.fix.document import document
 from gpudoc.fix.model import Evidence, HotLine, name_of
 from gpudoc.fix.proof import FixProof, describe
-from gpudoc.fix.run import FixResult
+from gpudoc.fix.result import FixResult
 from gpudoc.render.console import print_json, stdout
 from gpudoc.shell import quote_path
 from gpudoc.units import format_count, format_seconds
@@ -36,6 +36,9 @@ _TITLES = {
     "logging-each-step": "Something is logged too often",
     "fused-optimizer": "The optimizer steps tensor by tensor",
     "few-threads": "Fewer threads compute than there are cores",
+    "copy-each-step": "All weights are copied in each step",
+    "kept-outputs": "Scores of a whole evaluation are kept",
+    "activation-checkpointing": "The activations of all blocks do not fit into memory",
     "expandable-segments": "The allocator's memory is in pieces",
 }
 

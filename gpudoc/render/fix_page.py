@@ -10,7 +10,7 @@ import gpudoc
 from gpudoc.fix.document import FIX
 from gpudoc.fix.model import name_of
 from gpudoc.fix.proof import FixProof, describe
-from gpudoc.fix.run import FixResult
+from gpudoc.fix.result import FixResult
 from gpudoc.render.fix import headline, title_of, why_lost
 from gpudoc.render.page import Badge, Block, Note, Number, Section, Table, page, save_page
 from gpudoc.units import format_count, format_seconds

@@ -10,7 +10,7 @@ from pathlib import Path
 from gpudoc.control_characters import to_json
 from gpudoc.facts.redact import Redactor, whole
 from gpudoc.fix.proof import FixProof, describe
-from gpudoc.fix.run import FixResult
+from gpudoc.fix.result import FixResult
 from gpudoc.render.fix import title_of
 from gpudoc.render.sarif import address_below, location_of, sarif_log
 from gpudoc.writing import write_whole

@@ -235,7 +235,7 @@ class LinesSeen(ProfilePart):
 
     `keeps` are lines that add to what grew from step to step; `no_backward` ran modules in evaluation whose graph no
     backward reached. `evaluated_after`: the steps before the first evaluation, None where none was seen; `awaited`: the
-    source holds one.
+    source holds one. `evaluation_bytes`: by how much the peak grew in the first evaluation.
     """
 
     kind: Literal["lines"] = "lines"
@@ -248,6 +248,7 @@ class LinesSeen(ProfilePart):
     threads: int
     computing: int = 0
     evaluated_after: int | None = None
+    evaluation_bytes: int | None = None
     awaited: bool = False
 
 

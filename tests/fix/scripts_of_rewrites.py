@@ -53,6 +53,8 @@ def evidence_of(path: Path, text: str, head: str) -> Evidence:
             fields["num_workers"] = int(number)
         elif kind == "anomaly":
             fields["anomaly_detection"] = True
+        elif kind == "grows":
+            fields["evaluation_grows"] = True
         elif kind in ("cuda", "fragmented"):
             fields[kind] = True
         elif kind == "float64":

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from gpudoc.fix.rewrites.activations import ACTIVATION_CHECKPOINTING
 from gpudoc.fix.rewrites.anomaly import ANOMALY_OFF
 from gpudoc.fix.rewrites.base import Rewrite
+from gpudoc.fix.rewrites.checkpoints import CHECKPOINT_EACH_STEP
 from gpudoc.fix.rewrites.constants import CONSTANT_PER_STEP
+from gpudoc.fix.rewrites.copies import COPY_EACH_STEP
 from gpudoc.fix.rewrites.evaluation import EVALUATION_NO_GRAD
 from gpudoc.fix.rewrites.graph import DETACH_SUM, RETAIN_GRAPH
+from gpudoc.fix.rewrites.kept import KEPT_OUTPUTS
 from gpudoc.fix.rewrites.loader import ITERABLE_WORKER, LOADER_WORKERS, PERSISTENT_WORKERS, PIN_MEMORY
-from gpudoc.fix.rewrites.memory import ACTIVATION_CHECKPOINTING, BATCH_IN_CHUNKS, KEPT_OUTPUTS
+from gpudoc.fix.rewrites.memory import BATCH_IN_CHUNKS
 from gpudoc.fix.rewrites.precision import FLOAT64_BY_ACCIDENT
 from gpudoc.fix.rewrites.repeated import DOUBLE_FORWARD
 from gpudoc.fix.rewrites.samples import FILE_PER_SAMPLE, OBJECT_PER_SAMPLE
-from gpudoc.fix.rewrites.seldom import CHECKPOINT_EACH_STEP, ITEM_EACH_STEP, LOGGING_EACH_STEP
+from gpudoc.fix.rewrites.seldom import ITEM_EACH_STEP, LOGGING_EACH_STEP
 from gpudoc.fix.rewrites.settings import EXPANDABLE_SEGMENTS, FEW_THREADS, FUSED_OPTIMIZER
 from gpudoc.fix.rewrites.tensors import COLLATE_LISTS, TENSOR_ON_CPU
 from gpudoc.fix.rewrites.zero_fill import ZERO_FILL
@@ -29,6 +33,7 @@ REWRITES: tuple[Rewrite, ...] = (
     OBJECT_PER_SAMPLE,
     CONSTANT_PER_STEP,
     DOUBLE_FORWARD,
+    COPY_EACH_STEP,
     COLLATE_LISTS,
     LOADER_WORKERS,
     ITERABLE_WORKER,
@@ -46,4 +51,13 @@ REWRITES: tuple[Rewrite, ...] = (
     EXPANDABLE_SEGMENTS,
 )
 
-__all__ = ["REWRITES", "Rewrite"]
+# what may let a script live that runs out of memory
+OF_MEMORY = frozenset(
+    one.id
+    for one in (
+        EVALUATION_NO_GRAD, DETACH_SUM, RETAIN_GRAPH, KEPT_OUTPUTS, ACTIVATION_CHECKPOINTING, BATCH_IN_CHUNKS,
+        EXPANDABLE_SEGMENTS,
+    )
+)  # fmt: skip
+
+__all__ = ["OF_MEMORY", "REWRITES", "Rewrite"]

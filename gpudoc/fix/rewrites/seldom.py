@@ -1,4 +1,4 @@
-"""8, 19 and 20: a checkpoint, a log or a wait for the GPU in each step, where every so often is enough."""
+"""8 and 20: a log or a wait for the GPU in each step, where every so often is enough; and how a loop counts."""
 
 from __future__ import annotations
 
@@ -29,16 +29,13 @@ from gpudoc.fix.tree import (
     enclosing,
     local_functions,
     loops_around,
-    qualified,
     scope_of,
     uses,
 )
 from gpudoc.patterns import Pattern
 
-CHECKPOINT, LOGGING, ITEM = "checkpoint-each-step", "logging-each-step", "item-each-step"
-# saving may take this much of a run
-_SAVING = 0.02
-_MOVES = frozenset({"rename", "replace", "unlink", "symlink_to", "exists", "stat", "system", "copy2", "copyfile"})
+LOGGING, ITEM = "logging-each-step", "item-each-step"
+MOVES = frozenset({"rename", "replace", "unlink", "symlink_to", "exists", "stat", "system", "copy2", "copyfile"})
 _LOG_EVERY = 50
 _LOGS = frozenset(
     {"add_histogram", "add_scalar", "add_scalars", "add_image", "add_figure", "add_text", "log", "log_metrics"}
@@ -47,24 +44,11 @@ _LOGS = frozenset(
 _LOGGERS = Pattern(
     r"(?i)^(?:self\.)?(?:\w*writer|tb|tensorboard|summary|wandb|mlflow|neptune|\w*logger|logging|log|run)$"
 )
-_DRAWS = frozenset({"rand", "randn", "randint", "sample", "choice", "multinomial", "randperm"})
-_DOES_MORE = frozenset({"step", "next", "pop", "update", "append", "backward", "zero_grad"})
+DRAWS = frozenset({"rand", "randn", "randint", "sample", "choice", "multinomial", "randperm"})
+DOES_MORE = frozenset({"step", "next", "pop", "update", "append", "backward", "zero_grad"})
 
 
-def find_checkpoints(source: Source, evidence: Evidence) -> list[Proposal]:
-    """`torch.save` in each step of a loop whose number is known."""
-    found: list[Proposal] = []
-    for statement in statements(source, measured_lines(source, evidence)):
-        call = _only_call(statement)
-        if call is None or qualified(source, call.func) != "torch.save" or not loops_around(source, statement):
-            continue
-        site = RewriteSite(CHECKPOINT, Claim.BEHAVIOUR, source, statement)
-        shares = [hot.share for hot in evidence.lines_in(source.path) if source.statement_at(hot.line) is statement]
-        found.append(_save_seldom(site, max(shares, default=0.5)))
-    return found
-
-
-def _only_call(statement: Node) -> cst.Call | None:
+def only_call(statement: Node) -> cst.Call | None:
     """The call that is a whole statement, and nothing of which is used."""
     if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
         return None
@@ -72,31 +56,7 @@ def _only_call(statement: Node) -> cst.Call | None:
     return part.value if isinstance(part, cst.Expr) and isinstance(part.value, cst.Call) else None
 
 
-def _save_seldom(site: RewriteSite, share: float) -> Proposal:
-    source, statement = site.source, site.node
-    loop = loops_around(source, statement)[0]
-    step = _step_name(loop)
-    last = _last_step(source, loop, step)
-    if not step or not last:
-        return site.refuse("the loop does not count its steps in a way that tells which one is the last")
-    if reason := _may_end_early(source, loop):
-        return site.refuse(reason)
-    if source.parent(statement) is not loop.body:
-        return site.refuse("it is saved under a condition already")
-    if any(qualified(source, one.func) == "torch.load" or called(one) == "load_state_dict" for one in calls(loop)):
-        return site.refuse("the loop reads checkpoints again")
-    for one in calls(loop.body):
-        if dotted(one.func).partition(".")[0] in ("os", "shutil", "subprocess") or called(one) in _MOVES:
-            return site.refuse(f"line {source.line(one)} does something with files in each step, perhaps with this one")
-    # saving takes share of a step, so it may come every so many steps
-    every = _round(share / max(1 - share, 0.01) / _SAVING)
-    condition = f"({step} + 1) % {every} == 0 or {step} + 1 == {last}"
-    return _wrapped(
-        site, condition, f"A checkpoint is written every {every} steps and after the last one, not in each step."
-    )
-
-
-def _round(number: float) -> int:
+def round_up(number: float) -> int:
     """A number that people write: 10, 20, 50, 100, and so on."""
     for power in range(1, 7):
         for first in (1, 2, 5):
@@ -105,7 +65,7 @@ def _round(number: float) -> int:
     return math.ceil(number)
 
 
-def _step_name(loop: cst.For | cst.While) -> str:
+def step_name(loop: cst.For | cst.While) -> str:
     """The name that counts the rounds of a loop from 0."""
     if not isinstance(loop, cst.For):
         return ""
@@ -119,7 +79,7 @@ def _step_name(loop: cst.For | cst.While) -> str:
     return name if name and name != "_" and not bindings(loop.body, name) else ""
 
 
-def _last_step(source: Source, loop: cst.For | cst.While, step: str) -> str:
+def last_step(source: Source, loop: cst.For | cst.While, step: str) -> str:
     """How many rounds a loop has, as the file can write it."""
     if not step or not isinstance(loop, cst.For) or not isinstance(loop.iter, cst.Call):
         return ""
@@ -145,8 +105,11 @@ def _base_names(source: Source) -> list[str]:
     return [source.code(base.value) for one in source.nodes if isinstance(one, cst.ClassDef) for base in one.bases]
 
 
-def _may_end_early(source: Source, loop: cst.For | cst.While) -> str:
+def may_end_early(source: Source, loop: cst.For | cst.While, *, after: Node | None = None) -> str:
+    """Why a loop may not come to the end of its last round; `after`: a break behind this statement is no reason."""
     for one in below(loop.body):
+        if after is not None and isinstance(one, cst.Break) and source.span(one)[0] > source.span(after)[1]:
+            continue
         if isinstance(one, cst.Break | cst.Return | cst.Raise) or _ends_script(one):
             return f"line {source.line(one)} may leave the loop, and its last state would not be saved"
         if isinstance(one, cst.Continue):
@@ -164,7 +127,8 @@ def _ends_script(node: Node) -> bool:
     return isinstance(node, cst.Call) and called(node) in ("exit", "quit", "_exit", "abort")
 
 
-def _wrapped(site: RewriteSite, condition: str, besides: str) -> Proposal:
+def wrapped(site: RewriteSite, condition: str, besides: str) -> Proposal:
+    """The change that puts a statement under a condition."""
     source, statement = site.source, site.node
     moved = indented(source, statement, step_of_indent(source))
     if moved is None:
@@ -177,7 +141,7 @@ def find_logs(source: Source, evidence: Evidence) -> list[Proposal]:
     """A line that logs or prints in each step."""
     found: list[Proposal] = []
     for statement in statements(source, measured_lines(source, evidence)):
-        call = _only_call(statement)
+        call = only_call(statement)
         if call is None or not loops_around(source, statement) or not _logs(source, call):
             continue
         found.append(_log_seldom(RewriteSite(LOGGING, Claim.BEHAVIOUR, source, statement), call))
@@ -196,7 +160,7 @@ def _log_seldom(site: RewriteSite, call: cst.Call) -> Proposal:
     source, statement = site.source, site.node
     step, inner = "", True
     for loop in loops_around(source, statement):
-        step = step or _step_name(loop)
+        step = step or step_name(loop)
         if step:
             break
         inner = False
@@ -217,12 +181,12 @@ def _log_seldom(site: RewriteSite, call: cst.Call) -> Proposal:
             return site.refuse(f"`{called(one)}` draws random numbers for what is logged, and later draws would differ")
         if one is not call and local_functions(source, called(one)):
             return site.refuse(f"`{called(one)}` of this file runs for what is logged, and may do more than that")
-        if called(one) in _DOES_MORE:
+        if called(one) in DOES_MORE:
             return site.refuse(f"`{called(one)}` in it does more than logging")
     if any(isinstance(one, cst.NamedExpr | cst.Await | cst.Yield) for one in below(call)):
         return site.refuse("it does more than logging")
     besides = f"It is logged every {_LOG_EVERY} steps, not in each step."
-    return _wrapped(site, f"{step} % {_LOG_EVERY} == 0", besides)
+    return wrapped(site, f"{step} % {_LOG_EVERY} == 0", besides)
 
 
 def find_items(source: Source, evidence: Evidence) -> list[Proposal]:
@@ -276,6 +240,5 @@ def _only_formatted(source: Source, use: Node) -> bool:
     return False
 
 
-CHECKPOINT_EACH_STEP = Rewrite(CHECKPOINT, 19, Claim.BEHAVIOUR, find_checkpoints)
 LOGGING_EACH_STEP = Rewrite(LOGGING, 20, Claim.BEHAVIOUR, find_logs)
 ITEM_EACH_STEP = Rewrite(ITEM, 8, Claim.EXACT, find_items)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from gpudoc.fix.flow import FILLING
+from gpudoc.fix.source import Source
+from gpudoc.fix.tree import words
 from gpudoc.patterns import Pattern
 
 
@@ -75,3 +77,10 @@ VIEWS = _set("""
     split numpy detach contiguous swapaxes
 """)
 DRAWS = Pattern(r"rand|normal|uniform|bernoulli|multinomial|shuffle|sample|choice|seed|empty")
+# statistics of a batch, or numbers that are kept from forward to forward
+STATISTICS = Pattern(r"(?i)batch_?norm|instance_?norm|syncbatch|track_running_stats|\bghost_?norm|spectral_norm")
+
+
+def words_like(source: Source, pattern: Pattern) -> str:
+    """The first name of a file, in alphabetical order, that a pattern finds; '' where it finds none."""
+    return next((word for word in sorted(words(source)) if pattern.search(word)), "")

@@ -12,6 +12,7 @@ import threading
 import time
 from typing import Any, Iterator
 
+from . import memory
 from .backwards import BackwardCalls
 from .loaders import is_users
 from .report import HookReport, is_worker
@@ -46,6 +47,9 @@ class LineSampler:
         self._count = self._threads = 0
         # after how many steps the first evaluation began, and whether the source holds one
         self._evaluated_after: int | None = None
+        # the peak where it began, and by how much it had grown at the next step
+        self._peak: int | None = None
+        self._evaluation_bytes: int | None = None
         self._once: set[tuple[str, int]] = set()
         self._frozen: set[tuple[str, int]] = set()
         self._has_evaluation: bool | None = None
@@ -95,7 +99,7 @@ class LineSampler:
         # a frozen part of a model runs once in each step, from the first step on
         is_new = self._count >= _SETTLED and line not in self._frozen
         if self._evaluated_after is None and (line in self._once or is_new):
-            self._evaluated_after = self._count
+            self._evaluated_after, self._peak = self._count, memory.peaks()["peak_bytes"]
         self._once.add(line)
         if self._count < _SETTLED:
             self._frozen.add(line)
@@ -106,6 +110,8 @@ class LineSampler:
             return
         self._count, self._threads = count, sys.modules["torch"].get_num_threads()
         self._once.clear()
+        if self._peak is not None and self._evaluation_bytes is None:
+            self._evaluation_bytes = (memory.peaks()["peak_bytes"] or self._peak) - self._peak
         if not self._begun:
             self._begun, self._told_at = True, time.perf_counter()
             threading.Thread(target=self._watch, name="gpudoc-lines", daemon=True).start()
@@ -136,6 +142,7 @@ class LineSampler:
             threads=self._threads,
             computing=self._computing,
             evaluated_after=self._evaluated_after,
+            evaluation_bytes=self._evaluation_bytes,
             awaited=bool(self._has_evaluation) and self._evaluated_after is None,
         )
 

@@ -1,0 +1,57 @@
+"""A script that dies of memory before there are steps to look at: what it would need, and what lets it live.
+
+Without the limit the same script shows its steps, where the machine has the memory: the changed script under the limit
+is held against that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from gpudoc.facts.host import memory_free_bytes
+from gpudoc.facts.model import Absent
+from gpudoc.fix.model import Claim, Evidence, name_of
+from gpudoc.fix.proof import FixProof
+from gpudoc.script.look import ScriptLook
+from gpudoc.units import format_bytes
+
+# what a launch without the limit may take of what is free
+_OF_FREE = 0.7
+_TIMES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class FirstStep:
+    """Where a script died behind `steps`, under which limit, and what launches without it may take."""
+
+    evidence: Evidence
+    steps: int
+    limit_bytes: int
+    room_bytes: int
+
+
+def room_beyond(limit_bytes: int | None) -> int | None:
+    """Bytes that a launch without the limit may take; None where there is no limit, or not more memory."""
+    free = memory_free_bytes()
+    if limit_bytes is None or isinstance(free, Absent):
+        return None
+    room = int(_OF_FREE * free)
+    return room if room > limit_bytes else None
+
+
+def told_of(first: FirstStep, look: ScriptLook) -> str:
+    """Where it died, and what its steps take without the limit."""
+    died = first.evidence.died_at
+    at = "" if died is None else f" at {name_of(died.file)}:{died.line}"
+    when = "in its first step" if not first.steps else f"after {first.steps} steps"
+    needs = "" if look.peak_bytes is None else f"; without the limit its steps take {format_bytes(look.peak_bytes)}"
+    return f"under {format_bytes(first.limit_bytes)} it runs out of memory{at} {when}{needs}"
+
+
+def alive(proof: FixProof, first: FirstStep, steps: int) -> FixProof:
+    """A proof of runs under the limit against runs without it, where the changed script came far enough."""
+    if proof.claim in (None, Claim.CHANGES):
+        return proof
+    if steps < _TIMES * max(1, first.steps):
+        return replace(proof, claim=None, why="changed, it did not run three times as far in the budget")
+    return replace(proof, lives=True, without_limit=True)

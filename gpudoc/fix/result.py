@@ -1,0 +1,85 @@
+"""What `fix` found, and writing it where that was asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.fix.model import Evidence, Refusal, name_of
+from gpudoc.fix.options import FixOptions
+from gpudoc.fix.proof import FixProof
+from gpudoc.fix.source import unified_diff
+from gpudoc.script.look import ScriptLook
+from gpudoc.shell import quote_path
+from gpudoc.writing import write_whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixResult:
+    """What was found: `accepted` in the order in which they were proved, each on top of those before it.
+
+    `before` and `after` hold the whole text of each changed file. `unequal`: where the script differs from itself.
+    """
+
+    options: FixOptions
+    look: ScriptLook | None
+    evidence: Evidence
+    accepted: tuple[FixProof, ...]
+    refused: tuple[Refusal, ...]
+    lost: tuple[FixProof, ...]
+    before: dict[Path, str]
+    after: dict[Path, str]
+    whole: FixProof | None
+    launches: int
+    seconds: float
+    notes: tuple[str, ...] = ()
+    untried: int = 0
+    unequal: str = ""
+    written: tuple[Path, ...] = ()
+    interrupted: bool = False
+
+    @property
+    def diff(self) -> bytes:
+        """All accepted changes, for `patch -p1` in the current folder."""
+        return b"".join(
+            unified_diff(name_of(path), self.before[path], self.after[path])
+            for path in self.before
+            if self.before[path] != self.after[path]
+        )
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables that the command is to be started with."""
+        return {name: value for proof in self.accepted for name, value in proof.candidate.environment}
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """1 where a change is proved, 2 where nothing could be said, else 0; 130 after Ctrl+C."""
+        if self.interrupted:
+            return ExitCode.INTERRUPTED
+        if self.accepted:
+            return ExitCode.BAD_ANSWER
+        return ExitCode.NOT_DONE if self.untried or self.unequal else ExitCode.OK
+
+
+def write_changes(result: FixResult) -> FixResult:
+    """Write what was proved; GpudocError, before anything, where a file was changed meanwhile or may not be written."""
+    changed = [path for path in result.before if result.before[path] != result.after[path]]
+    for path in changed:
+        try:
+            now = path.read_bytes()
+        except OSError as problem:
+            raise GpudocError(f"{name_of(path)} cannot be read any more: {problem.strerror}") from problem
+        if not path.stat().st_mode & 0o222:
+            raise GpudocError(
+                f"{name_of(path)} may not be written", hint=f"chmod u+w {quote_path(path)}; or --patch FILE"
+            )
+        if now != result.before[path].encode("utf-8"):
+            raise GpudocError(
+                f"{name_of(path)} was changed meanwhile, so the change is not written",
+                hint="run the same command again; or --patch FILE",
+            )
+    for path in changed:
+        write_whole(path, result.after[path], hint="--patch fix.patch")
+    return replace(result, written=tuple(changed))
