@@ -130,7 +130,7 @@ def _not_alone(source: Source, statement: Node, loop: cst.For | cst.While) -> st
 
 
 def _call_seldom(site: RewriteSite, every: int, saver: Function) -> Proposal:
-    """`self.save()` every so many steps, and once behind the loop, where its last step is not known before."""
+    """`self.save()` every few steps, and once behind the loop, where its last step is not known before."""
     source, statement = site.source, site.node
     loop = loops_around(source, statement)[0]
     if reason := _not_alone(source, statement, loop) or _does_more(source, saver):

@@ -106,7 +106,7 @@ def _base_names(source: Source) -> list[str]:
 
 
 def may_end_early(source: Source, loop: cst.For | cst.While, *, after: Node | None = None) -> str:
-    """Why a loop may not come to the end of its last round; `after`: a break behind this statement is no reason."""
+    """Why a loop may not come to the end of its last round; `after`: breaks behind this statement do not count."""
     for one in below(loop.body):
         if after is not None and isinstance(one, cst.Break) and source.span(one)[0] > source.span(after)[1]:
             continue
