@@ -12,10 +12,9 @@ import threading
 import time
 from typing import Any, Iterator
 
-from . import memory
 from .backwards import BackwardCalls
 from .loaders import is_users
-from .report import HookReport, is_worker
+from .report import HookReport, is_worker, peaks
 
 _OWN = os.path.dirname(os.path.abspath(__file__))
 _EVERY_S = 0.004
@@ -99,7 +98,7 @@ class LineSampler:
         # a frozen part of a model runs once in each step, from the first step on
         is_new = self._count >= _SETTLED and line not in self._frozen
         if self._evaluated_after is None and (line in self._once or is_new):
-            self._evaluated_after, self._peak = self._count, memory.peaks()["peak_bytes"]
+            self._evaluated_after, self._peak = self._count, peaks()["peak_bytes"]
         self._once.add(line)
         if self._count < _SETTLED:
             self._frozen.add(line)
@@ -111,7 +110,7 @@ class LineSampler:
         self._count, self._threads = count, sys.modules["torch"].get_num_threads()
         self._once.clear()
         if self._peak is not None and self._evaluation_bytes is None:
-            self._evaluation_bytes = (memory.peaks()["peak_bytes"] or self._peak) - self._peak
+            self._evaluation_bytes = (peaks()["peak_bytes"] or self._peak) - self._peak
         if not self._begun:
             self._begun, self._told_at = True, time.perf_counter()
             threading.Thread(target=self._watch, name="gpudoc-lines", daemon=True).start()
