@@ -1,12 +1,18 @@
 """What a trainer adds to a step: gpudoc, Fabric, Accelerate and Lightning against a bare loop, interleaved.
 
     python benchmarks/train_overhead.py [--rounds 400] [--step-ms 0,1,5,20] [--peers] [--record]
+    python benchmarks/train_overhead.py --whole 10 [--loops 0,1] [--hidden 2048] [--step-ms 0] [--threads 1,2]
 
 All loops run in one process and take turns of STRETCH steps, in an order that rotates: a virtual machine's speed drifts
 by more within seconds than what is looked for. What a loop adds is the median over rounds of its turn less the bare
 loop's. The bare loop is what a person writes: zero_grad, forward, backward, step over a DataLoader, the loss read every
 10th step. Every loop has the same model, data, loss function, optimizer (fused AdamW) and thread count. `--step-ms`
 sleeps inside the model to make longer steps.
+
+With `--whole` processes are compared instead, as a user would: pairs of whole runs of `--steps` steps, one right after
+the other and every second pair the other way round, timed by the clock of the process that started them, from the
+step after WARM_UP turns to the last one; gpudoc's threads wait as in its command. `--hidden` units make steps longer
+that compute, and `--loops` busy loops run beside all of it. In a row, `of_bare` are quartiles over the pairs.
 """
 
 from __future__ import annotations
@@ -19,6 +25,7 @@ import logging
 import os
 import pathlib
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
@@ -32,6 +39,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import torch  # noqa: E402
 from torch.nn import functional  # noqa: E402
+
+from gpudoc.process.openmp import SPINS  # noqa: E402
 
 STRETCH = 50
 # turns of each loop before the first that counts
@@ -69,14 +78,14 @@ class Sleep(nn.Module):
             time.sleep(self.seconds)
         return x
 
-def build_model(seconds=0.0):
-    return nn.Sequential(nn.Linear(64, 128), nn.ReLU(), Sleep(seconds), nn.Linear(128, 10))
+def build_model(seconds=0.0, hidden=128):
+    return nn.Sequential(nn.Linear(64, hidden), nn.ReLU(), Sleep(seconds), nn.Linear(hidden, 10))
 '''
 
 
-def bare(module, steps, seconds):
+def bare(module, steps, seconds, hidden=128):
     """The loop that a person writes; yields after every turn, as all of them do."""
-    model = module.build_model(seconds)
+    model = module.build_model(seconds, hidden)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     loader = torch.utils.data.DataLoader(module.Batches(steps), batch_size=None, shuffle=True)
     losses = []
@@ -91,7 +100,7 @@ def bare(module, steps, seconds):
             yield
 
 
-def gpudoc_loop(module, steps, seconds):
+def gpudoc_loop(module, steps, seconds, hidden=128):
     """gpudoc's whole trainer with its defaults: metrics.jsonl every 10 steps, time split, undo, finite check."""
     from gpudoc.train.events import Progressed
     from gpudoc.train.request import TrainRequest
@@ -101,7 +110,7 @@ def gpudoc_loop(module, steps, seconds):
         path = pathlib.Path(folder) / "cfg.yaml"
         data = {"target": "overhead_workload:Batches", "args": {"count": steps}, "collate": "overhead_workload:first"}
         config = {
-            "model": {"target": "overhead_workload:build_model", "args": {"seconds": seconds}},
+            "model": {"target": "overhead_workload:build_model", "args": {"seconds": seconds, "hidden": hidden}},
             "data": data,
             "loss": {"target": "torch.nn.functional:cross_entropy"},
             "optimizer": {"target": "torch.optim:AdamW", "args": {"lr": 1e-3}},
@@ -228,13 +237,93 @@ def in_turns(
     return times
 
 
+def one_run(name: str, options: argparse.Namespace, seconds: float) -> None:
+    """This process's whole run of one loop: a line when it is warm, and one after the last step."""
+    with tempfile.TemporaryDirectory() as folder:
+        (pathlib.Path(folder) / "overhead_workload.py").write_text(MODULE)
+        sys.path.insert(0, folder)
+        import overhead_workload
+
+        warm = WARM_UP * STRETCH
+        loop = {"bare": bare, "gpudoc": gpudoc_loop}[name](
+            overhead_workload, warm + options.steps, seconds, options.hidden
+        )
+        for turn in range(1, WARM_UP + options.steps // STRETCH + 1):
+            next(loop)
+            if turn in (WARM_UP, WARM_UP + options.steps // STRETCH):
+                print("mark", flush=True)
+        for _ in loop:
+            pass
+
+
+def timed_run(name: str, options: argparse.Namespace, step_ms: float, threads: int) -> tuple[float, float]:
+    """Seconds a step between the two marks of a process, and seconds of all of it, by the clock of this one."""
+    words = ["--one", name, "--steps", str(options.steps), "--hidden", str(options.hidden), "--step-ms", str(step_ms)]
+    spins = {} if name == "bare" else {"GOMP_SPINCOUNT": SPINS}
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), **spins}
+    began = time.perf_counter()
+    with subprocess.Popen(
+        [sys.executable, __file__, *words], env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
+        marks = [time.perf_counter() for line in process.stdout if line == b"mark\n"]
+    if len(marks) != 2:
+        raise SystemExit(f"the run of {name} ended with exit code {process.returncode}")
+    return (marks[1] - marks[0]) / options.steps, time.perf_counter() - began
+
+
+def in_pairs(options: argparse.Namespace, step_ms: float, threads: int, loops: int) -> dict[str, object]:
+    """Whole runs of both loops in alternation, beside busy loops."""
+    found: dict[str, list[tuple[float, float]]] = {"bare": [], "gpudoc": []}
+    with contextlib.ExitStack() as stack:
+        for _ in range(loops):
+            stack.callback(stack.enter_context(subprocess.Popen([sys.executable, "-c", "while True: pass"])).kill)
+        for pair in range(options.whole):
+            for name in list(found)[:: 1 if pair % 2 == 0 else -1]:
+                found[name].append(timed_run(name, options, step_ms, threads))
+    pairs = list(zip(found["bare"], found["gpudoc"], strict=True))
+    ratios = [base[0] / mine[0] for base, mine in pairs]
+    return {
+        "loops": loops,
+        "threads": threads,
+        "sleep_ms": step_ms,
+        "pairs": options.whole,
+        **{f"{name}_us": round(1e6 * statistics.median(row[0] for row in rows), 1) for name, rows in found.items()},
+        "of_bare": [round(part, 4) for part in statistics.quantiles(ratios, n=4)],
+        "whole_s": {name: round(statistics.median(row[1] for row in rows), 2) for name, rows in found.items()},
+        "load": round(os.getloadavg()[0], 1),
+    }
+
+
+def compare_whole(options: argparse.Namespace) -> None:
+    """A row for each number of loops, threads and step."""
+    cases = itertools.product(_numbers(options.loops), _numbers(options.threads), _numbers(options.step_ms))
+    for loops, threads, step_ms in cases:
+        print(json.dumps(in_pairs(options, step_ms, int(threads), int(loops))), flush=True)
+
+
+def _numbers(text: str) -> list[float]:
+    return [float(word) for word in text.split(",")]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=400)
     parser.add_argument("--step-ms", default="0")
     parser.add_argument("--peers", action="store_true")
     parser.add_argument("--record", action="store_true")
+    parser.add_argument("--whole", type=int, default=0, metavar="PAIRS", help="compare whole processes")
+    parser.add_argument("--steps", type=int, default=2000, help="of a whole run")
+    parser.add_argument("--hidden", type=int, default=128, help="units of the net of a whole run")
+    parser.add_argument("--threads", default="1", help="of whole runs")
+    parser.add_argument("--loops", default="0", help="busy loops beside whole runs")
+    parser.add_argument("--one", choices=["bare", "gpudoc"], help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.whole:
+        compare_whole(options)
+        return
+    if options.one:
+        one_run(options.one, options, float(options.step_ms) / 1e3)
+        return
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     for name in ("lightning", "lightning.pytorch", "lightning.fabric", "accelerate"):

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 
 from gpudoc.errors import GpudocError
 from gpudoc.profile.model import Loader
-from gpudoc.script.findings import ScriptFindings
+from gpudoc.script.findings import ScriptFindings, is_own
 from gpudoc.script.look import ScriptLook
 from gpudoc.script.runner import CommandSession
 from gpudoc.tune.loader.bounds import bounds_here
 from gpudoc.tune.loader.messages import LoaderRun
 from gpudoc.tune.loader.search import Search, search_loader
 from gpudoc.tune.loader.session import MeasurementError
-from gpudoc.tune.model.loader import DEFAULT_PREFETCH, LoaderCosts, LoaderSetting
+from gpudoc.tune.model.loader import DEFAULT_PREFETCH, SAME_SHARE, LoaderCosts, LoaderSetting
 from gpudoc.tune.trial.messages import End, Trial, TrialRequest
 
 # waiting less than this cannot be worth what the choice calls a difference
@@ -33,7 +33,7 @@ def tune_loader(session: CommandSession, found: ScriptFindings, *, seconds: floa
         session.say(f"loader: {kept}")
         found.feed_reasons = (f"loader left as it is: {kept}",)
         return
-    measures = LaunchMeasures(session)
+    measures = LaunchMeasures(session, found)
     try:
         costs = costs_of(look, measures.without_workers(), measures.with_one())
         search = Search(
@@ -51,6 +51,7 @@ def tune_loader(session: CommandSession, found: ScriptFindings, *, seconds: floa
         )
         choice = search_loader(search, samples_per_batch=look.batch or 1, pin_memory=look.on_gpu)
     except (MeasurementError, GpudocError) as problem:
+        found.feed = None
         found.feed_reasons = (f"loader left as it is: {problem}",)
         return
     found.feed = feed = Loader(
@@ -85,12 +86,17 @@ def why_kept(look: ScriptLook) -> str:
 
 @dataclass(slots=True)
 class LaunchMeasures:
-    """Timed stretches of the script's own steps with a given loader; satisfies `loader.search.LaunchMeasures`."""
+    """Timed stretches of the script's own steps with a given loader; satisfies `loader.search.Measures`.
+
+    The fastest launch so far is what `found` proposes, so that a search that is interrupted has an answer.
+    """
 
     session: CommandSession
+    found: ScriptFindings
     refused: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     _counts: dict[LoaderSetting, int] = field(default_factory=dict)
+    _best_s: float | None = None
 
     def run(self, setting: LoaderSetting, *, seconds: float, period_s: float) -> LoaderRun:
         """One launch; MeasurementError when it failed, or when the script does not take the setting."""
@@ -150,7 +156,23 @@ class LaunchMeasures:
             raise MeasurementError(f"num_workers stays: {trial.refused['num_workers']}")
         self.refused.update(trial.refused)
         self.notes += [note for note in trial.notes if note not in self.notes]
+        self._propose(feed, trial)
         return trial
+
+    def _propose(self, feed: Loader, trial: Trial) -> None:
+        """Take a launch for the answer where it is the fastest so far, by more than two launches may differ."""
+        look, step_s = self.session.runner.look, trial.measured["mean_step_s"]
+        if is_own(feed, look) or step_s * (1 + SAME_SHARE) > (self._best_s or look.step_s):
+            return
+        self._best_s = step_s
+        refused = "persistent_workers" in self.refused
+        self.found.feed = feed.model_copy(update={"persistent_workers": feed.persistent_workers and not refused})
+        workers = f"num_workers {feed.num_workers}"
+        self.found.feed_reasons = (f"{workers}: the fastest of the settings that were tried until the search ended",)
+        self.found.num_loaders = max(1, self.found.num_loaders)
+        self.session.say(
+            f"  so far: {workers}, about {look.step_s / step_s:.2f} times the script's own speed; Ctrl+C keeps it"
+        )
 
     def _is_own(self, setting: LoaderSetting) -> bool:
         """Whether the launch of the look was one without workers, too."""

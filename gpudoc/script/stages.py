@@ -58,6 +58,11 @@ def run_stages(session: CommandSession, options: SearchOptions, found: ScriptFin
     found.needed_s = sum(planned_launches(options).values()) * session.runner.overhead_s
     try:
         _run_stages(session, options, found)
+    except KeyboardInterrupt:
+        if found.feed is not None and not found.joints and not is_own(found.feed, found.look):
+            _take_from_the_search(session, found, "it was interrupted before a last comparison")
+            _judge(found, is_part=False, is_sure=options.goal == "throughput")
+        raise
     finally:
         found.feed_trials = tuple(trial for trial in session.journal.trials if trial.request.kind == "loader")
 
@@ -134,12 +139,12 @@ def _compare(session: CommandSession, options: SearchOptions, found: ScriptFindi
 
     compare_in_turns(session, found, (("joint", 0), ("default", 0), ("default", 1), ("joint", 1)), ask)
     if not found.joints and batch is None:
-        _take_from_the_search(session, found)
+        _take_from_the_search(session, found, "no time was left to compare once more")
     _judge(found, is_part=batch is not None, is_sure=options.goal == "throughput")
 
 
-def _take_from_the_search(session: CommandSession, found: ScriptFindings) -> None:
-    """Without time to compare, the search's own launches of the found loader and of the script's own tell the gain."""
+def _take_from_the_search(session: CommandSession, found: ScriptFindings, why: str) -> None:
+    """Without a comparison, the search's own launches of the found loader and of the script's own tell the gain."""
     if found.feed is None:
         return
     wanted = found.feed.model_copy(update=_AT_EPOCHS)
@@ -152,7 +157,7 @@ def _take_from_the_search(session: CommandSession, found: ScriptFindings) -> Non
         elif is_own(feed, found.look) and request.variant == Variant():
             found.defaults.append(trial)
     if found.joints:
-        found.notes.append("no time was left to compare once more: the gain is that of the search's own launches")
+        found.notes.append(f"{why}: the gain is that of the search's own launches")
 
 
 def _judge(found: ScriptFindings, *, is_part: bool, is_sure: bool) -> None:

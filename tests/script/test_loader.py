@@ -1,10 +1,15 @@
 import pytest
 
+from gpudoc.script.findings import ScriptFindings
 from gpudoc.script.loader import LaunchMeasures, costs_of, why_kept
 from gpudoc.tune.loader.session import MeasurementError
 from gpudoc.tune.model.loader import LoaderSetting
 from gpudoc.tune.trial.messages import TrialRequest
 from tests.script.pretended import Pretended, fed, loader, session_of
+
+
+def measures_of(session):
+    return LaunchMeasures(session, ScriptFindings(look=session.runner.look))
 
 
 def test_the_fewest_workers_that_feed_the_step_are_found():
@@ -57,7 +62,7 @@ def test_workers_that_must_not_persist_do_not():
 
 def test_stretches_of_one_setting_are_launches_of_their_own():
     runner = Pretended()
-    measures = LaunchMeasures(session_of(runner))
+    measures = measures_of(session_of(runner))
     setting = LoaderSetting(num_workers=2)
     measures.run(setting, seconds=1.0, period_s=0.1)
     run = measures.run(setting, seconds=1.0, period_s=0.1)
@@ -67,14 +72,14 @@ def test_stretches_of_one_setting_are_launches_of_their_own():
 
 def test_a_launch_that_fails_is_no_figure():
     runner = Pretended(fixed_bytes=1 << 40)
-    measures = LaunchMeasures(session_of(Pretended(), launches=runner))
+    measures = measures_of(session_of(Pretended(), launches=runner))
     with pytest.raises(MeasurementError, match="allocate"):
         measures.run(LoaderSetting(num_workers=1), seconds=1.0, period_s=0.1)
 
 
 def test_costs_come_from_steps_without_workers_and_memory_from_one_worker():
     session = session_of(Pretended())
-    measures = LaunchMeasures(session)
+    measures = measures_of(session)
     alone, helped = measures.without_workers(), measures.with_one()
     alone = alone.model_copy(update={"measured": {**alone.measured, "cpu_s": 0.03, "private_bytes": 5e8}})
     helped = helped.model_copy(update={"measured": {**helped.measured, "private_bytes": 7e8, "shm_bytes": 4e6}})

@@ -169,3 +169,64 @@ def test_without_time_to_compare_the_search_s_own_launches_tell_the_gain():
     assert found.verdict.kind == "faster"
     assert found.gain.ratio.middle == pytest.approx(108 / 28, rel=0.05)
     assert any("no time was left to compare once more" in note for note in found.notes)
+
+
+class Interrupted(Pretended):
+    """Ctrl+C comes at the launch of that number that has another loader."""
+
+    def __init__(self, at, **model):
+        super().__init__(**model)
+        self.at = at
+
+    def run(self, request, *, patience_s):
+        if len(self.asked("loader")) == self.at and request.kind == "loader":
+            raise KeyboardInterrupt
+        return super().run(request, patience_s=patience_s)
+
+
+class Heard:
+    """The lines that a search says."""
+
+    def __init__(self):
+        self.lines = []
+
+    def say(self, text):
+        self.lines.append(text)
+
+    def advance(self, done, total, text):
+        pass
+
+
+def interrupted(at, heard=None, **model):
+    runner = Interrupted(at, **model)
+    session = session_of(runner)
+    session.progress = heard or session.progress
+    look = runner.run(TrialRequest(kind="look", batches=()), patience_s=1.0)
+    found = ScriptFindings(look=session.runner.look, lever="loader", defaults=[look])
+    with pytest.raises(KeyboardInterrupt):
+        run_stages(session, options(), found)
+    return found
+
+
+def test_a_search_that_is_interrupted_keeps_the_fastest_loader_that_it_has_run():
+    # after the launches without workers and with one
+    found = interrupted(2)
+    assert found.feed.num_workers == 1
+    assert found.verdict.kind == "faster"
+    assert found.gain.ratio.middle == pytest.approx(108 / 80, rel=0.05)
+    assert any("interrupted before a last comparison" in note for note in found.notes)
+    assert "until the search ended" in found.feed_reasons[0]
+
+
+def test_a_loader_that_is_slower_than_the_scripts_own_is_no_answer_of_an_interrupted_search():
+    # the launch with one worker is as slow as the script, since its step needs no more
+    found = interrupted(2, sample_s=0.0001, fixed_s=0.08)
+    assert found.feed is None
+
+
+def test_each_faster_loader_is_said_as_soon_as_it_has_run():
+    heard = Heard()
+    interrupted(3, heard)
+    said = [line for line in heard.lines if "so far" in line]
+    assert [line.split()[3].rstrip(",") for line in said] == ["1", "3"]
+    assert "1.35 times the script's own speed" in said[0]

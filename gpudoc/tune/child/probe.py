@@ -193,7 +193,7 @@ class Probe:
         evaluated.let_go()
 
     def _settle(self, batch: int, num_steps: int, enough: int) -> None:
-        """What training meets later: a checkpoint, and many more steps, or `enough` that leave memory as it is."""
+        """What training meets later: a checkpoint, many more steps; or `enough`, its own among them, that are still."""
         self._stage("checkpoint", batch)
         self._trainee.capture_checkpoint()
         with self._trainee.writing_checkpoint():
@@ -202,13 +202,13 @@ class Probe:
             self._emit(Fact(name="settled", value=1))
         self._stage("steady", batch)
         retries_before = self._retries()
-        sizes = []
+        sizes, beside = [], self._resting_bytes()
         for _ in range(num_steps):
+            if is_still([beside, *sizes], enough, self._room_bytes()):
+                break
             self._timed_step(self._worst_step(batch))
             sizes.append(self._resting_bytes())
             self._emit(LifeSign())
-            if is_still(sizes, enough, self._room_bytes()):
-                break
         self._emit(Fact(name="steady_steps", value=len(sizes)))
         self._check_growth(sizes, retries_before)
 
