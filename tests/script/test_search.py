@@ -105,7 +105,8 @@ def test_an_interrupted_search_keeps_what_was_found_and_leaves_nothing_running(h
     assert process.returncode == 130
     found = json.loads(told)
     assert found["script"]["interrupted"]
-    assert found["profile"]["script"]["tuned"] == []
+    # one worker has run, and is faster
+    assert found["profile"]["script"]["tuned"] == ["loader"]
     assert load(found["path"])
     assert alive(environment) == []
     with tuning(words, environment, "--only", "loader") as process:

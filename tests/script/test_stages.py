@@ -218,9 +218,9 @@ def test_a_search_that_is_interrupted_keeps_the_fastest_loader_that_it_has_run()
     assert "until the search ended" in found.feed_reasons[0]
 
 
-def test_a_loader_that_is_slower_than_the_scripts_own_is_no_answer_of_an_interrupted_search():
-    # the launch with one worker is as slow as the script, since its step needs no more
-    found = interrupted(2, sample_s=0.0001, fixed_s=0.08)
+def test_a_loader_that_is_no_faster_than_the_scripts_own_is_no_answer_of_an_interrupted_search():
+    # one worker makes a batch no sooner than the script itself, and the step takes no time
+    found = interrupted(2, fixed_s=0.0005, step_s=0.00001)
     assert found.feed is None
 
 

@@ -204,7 +204,7 @@ class Probe:
         retries_before = self._retries()
         sizes, beside = [], self._resting_bytes()
         for _ in range(num_steps):
-            if is_still([beside, *sizes], enough, self._room_bytes()):
+            if any(is_still(series, enough, self._room_bytes()) for series in ([beside, *sizes], sizes)):
                 break
             self._timed_step(self._worst_step(batch))
             sizes.append(self._resting_bytes())
