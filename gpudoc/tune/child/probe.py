@@ -202,7 +202,8 @@ class Probe:
             self._emit(Fact(name="settled", value=1))
         self._stage("steady", batch)
         retries_before = self._retries()
-        sizes, beside = [], self._resting_bytes()
+        sizes: list[int] = []
+        beside = self._resting_bytes()
         for _ in range(num_steps):
             if any(is_still(series, enough, self._room_bytes()) for series in ([beside, *sizes], sizes)):
                 break
