@@ -19,6 +19,7 @@ from .report import HookReport, is_worker, peaks
 _OWN = os.path.dirname(os.path.abspath(__file__))
 _EVERY_S = 0.004
 _MOST_LINES = 64
+_MOST_WEIGHT = 250
 _TOLD_EVERY_S = 2.0
 # two steps between which what is kept has grown, and by how many nodes of a graph or items at least
 _EARLY, _LATE, _GROWN = 6, 14, 6
@@ -146,21 +147,30 @@ class LineSampler:
         )
 
     def _watch(self) -> None:
+        last = time.perf_counter()
         while not self._done and not self._report.off:
             time.sleep(_EVERY_S)
+            now = time.perf_counter()
+            # a call that holds the interpreter, such as a tensor made of lists, is seen once when it ends
+            weight, last = weight_of(now - last), now
             frame = sys._current_frames().get(self._main or 0)
             if frame is None:
                 return
-            self._looks += 1
-            self._computing += _computes(frame)
+            self._looks += weight
+            self._computing += weight * _computes(frame)
             for line in set(_lines(frame)):
-                self._counts[line] = self._counts.get(line, 0) + 1
+                self._counts[line] = self._counts.get(line, 0) + weight
             del frame
             if not self._done and time.perf_counter() - self._told_at > _TOLD_EVERY_S:
                 # a look that is ended before its steps have run knows what was seen until then
                 self._told_at = time.perf_counter()
                 with self._report.guard("a look"):
                     self._say()
+
+
+def weight_of(seconds: float) -> int:
+    """For how many looks one stands that came so long after the last."""
+    return max(1, min(_MOST_WEIGHT, round(seconds / _EVERY_S)))
 
 
 def _computes(frame: Any) -> bool:

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpudoc.script.inside._gpudoc_inside.sampling import _lines
+from gpudoc.script.inside._gpudoc_inside.sampling import _lines, weight_of
 from gpudoc.script.messages import HookOrder
 from tests.script.watched import watch_text
 
@@ -77,3 +77,8 @@ def test_a_frame_that_is_on_no_line_at_this_moment_names_none():
         return SimpleNamespace(f_code=SimpleNamespace(co_filename="/home/me/train.py"), f_lineno=line, f_back=back)
 
     assert list(_lines(frame(None, frame(79, None)))) == [("/home/me/train.py", 79)]
+
+
+@pytest.mark.parametrize(("seconds", "looks"), [(0.001, 1), (0.004, 1), (0.1, 25), (60.0, 250)])
+def test_a_look_that_a_call_held_up_stands_for_the_looks_that_were_missed(seconds, looks):
+    assert weight_of(seconds) == looks
