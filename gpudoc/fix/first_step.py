@@ -18,6 +18,8 @@ from gpudoc.units import format_bytes
 # what a launch without the limit may take of what is free
 _OF_FREE = 0.7
 _TIMES = 3
+# on Linux: memory of this size and more goes back to the system when it is freed
+GIVES_BACK = (("MALLOC_MMAP_THRESHOLD_", "262144"),)
 
 
 @dataclass(frozen=True, slots=True)

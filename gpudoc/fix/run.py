@@ -15,7 +15,7 @@ from typing import Literal
 
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.fix.evidence import files_of, read_evidence
-from gpudoc.fix.first_step import FirstStep, alive, room_beyond, told_of
+from gpudoc.fix.first_step import GIVES_BACK, FirstStep, alive, room_beyond, told_of
 from gpudoc.fix.launches import FixLaunches, RecordedRun, RoundingOrder
 from gpudoc.fix.lengths import RecordLength, boundaries_of, length_of, why_no_core, workers_needed
 from gpudoc.fix.model import Candidate, Claim, Evidence, Refusal, name_of
@@ -185,6 +185,11 @@ class _Fixer:
         files, environment = _changes(candidate)
         steps = self.length.steps
         after = [self._recorded(look, steps, files, environment)]
+        if after[0].shortage is not None and not candidate.environment:
+            # what is freed stays in the heap: with the variable it is given back, and the command is said with it
+            candidate = replace(candidate, environment=GIVES_BACK)
+            files, environment = _changes(candidate)
+            after = [self._recorded(look, steps, files, environment)]
         if after[0].failure or after[0].shortage is not None or after[0].timed_out:
             return judge(candidate, [], after, boundaries=0)
         with self.fix.limited_to(first.room_bytes):
