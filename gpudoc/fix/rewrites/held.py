@@ -70,10 +70,23 @@ def names_read(source: Source, value: Node) -> list[str]:
         if isinstance(above, cst.Call) and above.func is one:
             # of a method, what it is called on
             name = name.rpartition(".")[0]
-        if name and not qualified(source, one) and name not in _WORDS:
+        if name and not qualified(source, one) and name not in _WORDS and not _is_counted(source, one, value):
             names.append(name)
     # what a method is called on inside of a longer chain: x in x.shape[0]
     return list(dict.fromkeys(names))
+
+
+def _is_counted(source: Source, node: Node, value: Node) -> bool:
+    """Whether a comprehension inside of `value` sets this name for itself."""
+    name = dotted(node).partition(".")[0]
+    for above in source.ancestors(node):
+        if isinstance(above, cst.ListComp | cst.GeneratorExp | cst.SetComp | cst.DictComp):
+            own = any(bound == name for bound, _ in binding(above.for_in))
+            if own and not any(one is node for one in below(above.for_in.iter)):
+                return True
+        if above is value:
+            return False
+    return False
 
 
 def not_constant(source: Source, statement: Node, name: str) -> str:
