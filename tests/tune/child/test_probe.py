@@ -85,10 +85,13 @@ def test_few_steady_steps_are_enough_while_memory_stays_as_it_is(events, monkeyp
     monkeypatch.setattr(Probe, "_resting_bytes", lambda probe: next(sizes) * MIB)
     with pytest.raises(probe.ProbeStoppedError, match=r"memory grows by 1.00 MiB"):
         events(request)
-    # only the step beside the checkpoint left memory otherwise
-    late = iter([100] * 2 + [110] * 33)
+    late = iter([100] * 4 + [110] * 31)
     monkeypatch.setattr(Probe, "_resting_bytes", lambda probe: next(late) * MIB)
     assert facts_of(events(request))["steady_steps"] == 20
+    # only the step beside the checkpoint left memory otherwise
+    after = iter([100] * 2 + [110] * 33)
+    monkeypatch.setattr(Probe, "_resting_bytes", lambda probe: next(after) * MIB)
+    assert facts_of(events(request))["steady_steps"] == 5
 
 
 def test_a_fit_with_much_room_leaves_the_other_batches_for_when_it_goes_on(events, monkeypatch, tmp_path):
