@@ -230,3 +230,31 @@ def test_each_faster_loader_is_said_as_soon_as_it_has_run():
     said = [line for line in heard.lines if "so far" in line]
     assert [line.split()[3].rstrip(",") for line in said] == ["1", "3"]
     assert "1.35 times the script's own speed" in said[0]
+
+
+def test_a_script_whose_launch_takes_ten_seconds_has_a_proposal_within_a_minute():
+    clock, said_at, began_s = Clock(), [], 0.0
+
+    class Slow(Pretended):
+        """Ten seconds to the first step, and three for those that are timed."""
+
+        def run(self, request, *, patience_s):
+            clock.now_s += 13.0
+            return super().run(request, patience_s=patience_s)
+
+    class Stamped(Heard):
+        def say(self, text):
+            if "so far" in text:
+                said_at.append(clock.now_s - began_s)
+
+    runner = Slow()
+    session = session_of(runner)
+    began_s = clock.now_s
+    session.progress = Stamped()
+    session.deadline = Deadline(budget_s=300.0, since=began_s, clock=clock)
+    look = runner.run(TrialRequest(kind="look", batches=(), steps=24), patience_s=1.0)
+    session.runner.own = look
+    found = ScriptFindings(look=session.runner.look, lever="loader", defaults=[look])
+    run_stages(session, options(), found)
+    # after the look and the launch with one worker, and once more for those that feed the step
+    assert said_at == [2 * 13.0, 3 * 13.0]
