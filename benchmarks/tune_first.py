@@ -3,7 +3,7 @@
     python benchmarks/tune_first.py [--imports 10] [--budgets 60,300] [--interrupt] [--record FILE]
 
 The script waits before its first step as long as slow imports do, and its data wait for each sample. The clock is that
-of this process: it stamps each line that the command says as it comes. With `--interrupt` Ctrl+C is sent once something
+of this process: it stamps each line that the command says as it comes. With `--interrupt` SIGTERM is sent once something
 was proposed, and what is written then is read. Everything is made in a temporary folder.
 """
 
@@ -13,7 +13,6 @@ import argparse
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import tempfile
@@ -49,7 +48,7 @@ def search(work: Work, *, is_interrupted: bool) -> dict[str, object]:
                     continue
                 proposals.append((round(time.monotonic() - began, 1), match[1], float(match[2])))
                 if is_interrupted and len(proposals) == 1:
-                    process.send_signal(signal.SIGINT)
+                    process.terminate()
             code = process.wait()
         took_s = time.monotonic() - began
         try:
@@ -72,7 +71,7 @@ def search(work: Work, *, is_interrupted: bool) -> dict[str, object]:
 def table(rows: list[dict]) -> list[str]:
     """One line for each search."""
     lines = [
-        "| budget | Ctrl+C | proposed: after s, what, times the script's speed | ended | code | said | workers | gain |"
+        "| budget | SIGTERM | proposed: after s, what, times the script's speed | ended | code | said | workers | gain |"
     ]
     lines.append("|" + "---|" * 8)
     for row in rows:
