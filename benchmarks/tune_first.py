@@ -3,7 +3,7 @@
     python benchmarks/tune_first.py [--imports 10] [--budgets 60,300] [--interrupt] [--record FILE]
 
 The script waits before its first step as long as slow imports do, and its data wait for each sample. The clock is that
-of this process: it stamps each line that the command says as it comes. With `--interrupt` SIGTERM is sent once something
+of this process: it stamps each line that the command says as it comes. With `--interrupt` SIGTERM comes once something
 was proposed, and what is written then is read. Everything is made in a temporary folder.
 """
 
@@ -70,9 +70,7 @@ def search(work: Work, *, is_interrupted: bool) -> dict[str, object]:
 
 def table(rows: list[dict]) -> list[str]:
     """One line for each search."""
-    lines = [
-        "| budget | SIGTERM | proposed: after s, what, times the script's speed | ended | code | said | workers | gain |"
-    ]
+    lines = ["| budget | SIGTERM | proposed: after s, what, times its speed | ended | code | said | workers | gain |"]
     lines.append("|" + "---|" * 8)
     for row in rows:
         said = "; ".join(f"{at} s: {what}, {times:.2f}" for at, what, times in row["proposals"]) or "nothing"
