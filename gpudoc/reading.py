@@ -1,60 +1,20 @@
-"""Small files that a person wrote or saved, as text and YAML; a mistake in one is named by file, line and column."""
+"""Small files that a person wrote or saved, as text; a mistake in one is named by file, line and column."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Union
-
-import yaml
 
 from gpudoc.control_characters import escape_line
 from gpudoc.errors import GpudocError
-from gpudoc.patterns import Pattern
 from gpudoc.shell import quote, quote_path
 
 MAX_BYTES = 1 << 20
-MAX_DEPTH = 40
-# aliases of aliases grow by powers: a file of one kilobyte may stand for more values than memory holds
-MOST_VALUES = 100_000
-# written in full: more than a profile of the longest search has, and what is read in a second
-MOST_WRITTEN = 20_000
-# a longer one is no number that training uses, and Python refuses to write it
-_LONGEST_NUMBER = 40
-_INTEGER = "tag:yaml.org,2002:int"
-# an escape can name a half of a pair, which no file can hold
-_HALF_CHARACTER = Pattern("[\ud800-\udfff]")
-_DEEP = f"nested too deeply: more than {MAX_DEPTH} levels"
-_TABS = "cannot start any token"
-
 # without O_NONBLOCK, opening a pipe waits until somebody writes into it; Windows has other flags
 _FLAGS = ("O_NONBLOCK", "O_CLOEXEC", "O_NOCTTY", "O_BINARY")
 HOW_TO_OPEN = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in _FLAGS)
-
-Location = tuple[Union[str, int], ...]
-
-
-class _BoundError(ValueError):
-    """YAML that is as YAML should be, and stands for more than a file of ours holds."""
-
-
-class _Loader(yaml.SafeLoader):
-    """Reads `1e-3` and `1.5e3` as the numbers that they are everywhere else; YAML 1.1 wants `1.0e-3` and takes text."""
-
-
-class _Dumper(yaml.SafeDumper):
-    """Puts quotes around a text that `_Loader` would take for a number."""
-
-
-# of few digits, so that a hash in which one `e` stands between digits stays a text
-_EXPONENT = Pattern(r"[-+]?(?:[0-9]{1,3}|[0-9]{1,8}\.[0-9]{0,8}|\.[0-9]{1,8})[eE][-+]?[0-9]{1,2}$")
-for _kind in (_Loader, _Dumper):
-    _kind.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+.0123456789"))
 
 
 class UnreadableError(GpudocError):
@@ -64,22 +24,6 @@ class UnreadableError(GpudocError):
         place = f":{line}:{column}" if column else f":{line}" if line else ""
         super().__init__(f"{escape_line(name)}{place}: {reason}", hint=hint)
         self.reason = f"{reason}, line {line}" if line else reason
-
-
-@dataclass(frozen=True, slots=True)
-class YamlDocument:
-    """Plain data out of a YAML file, and the line on which each key stands."""
-
-    name: str
-    data: object
-    lines: Mapping[Location, int]
-
-    def line_of(self, location: Location) -> int:
-        """The line of `location` or of the nearest parent that has one; 1 when none has."""
-        for length in range(len(location), -1, -1):
-            if location[:length] in self.lines:
-                return self.lines[location[:length]]
-        return 1
 
 
 def is_file(source: str) -> bool:
@@ -135,112 +79,3 @@ def read_text(path: Path, what: str, *, most_bytes: int = MAX_BYTES) -> str:
             line=before.count(b"\n") + 1,
             column=len(before[before.rfind(b"\n") + 1 :].decode("utf-8", "replace")) + 1,
         ) from None
-
-
-def read_yaml(path: Path, what: str) -> YamlDocument:
-    """The YAML in `path`; UnreadableError naming file, line and column when it cannot be read."""
-    return parse_yaml(read_text(path, what), str(path), what)
-
-
-def parse_yaml(text: str, name: str, what: str) -> YamlDocument:
-    """The YAML in `text`; UnreadableError with line and column when it is not YAML, or stands for far too much."""
-    try:
-        loader = _Loader(text)
-    except yaml.reader.ReaderError as problem:
-        raise _control_character(text, name, what, problem.position) from None
-    walk = _Walk()
-    try:
-        _bound_values(text)
-        node = loader.get_single_node()
-        if node is None:
-            raise UnreadableError(name, f"this {what} is empty", hint="see `gpudoc tune --help` for an example")
-        walk.visit(node, ())
-        data = loader.construct_document(node)
-    except yaml.MarkedYAMLError as problem:
-        mark = problem.problem_mark or problem.context_mark
-        reason = problem.problem or problem.context or "unreadable"
-        hint = "indent with spaces: YAML allows no tab there" if _TABS in reason and "\\t" in reason else ""
-        line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
-        raise UnreadableError(name, f"not YAML: {reason}", hint=hint, line=line, column=column) from None
-    except (_BoundError, RecursionError) as problem:
-        reason = str(problem) if isinstance(problem, _BoundError) else _DEEP
-        hint = f"is this the right file? gpudoc reads a {what} of a size that people write"
-        raise UnreadableError(name, reason, hint=hint, line=walk.line or loader.line + 1) from None
-    except (yaml.YAMLError, ValueError, OverflowError) as problem:
-        raise UnreadableError(name, f"not YAML: {problem}", line=walk.line or loader.line + 1) from None
-    finally:
-        loader.dispose()
-    return YamlDocument(name, data, walk.lines)
-
-
-def dump_yaml(data: object, *, width: int = 80) -> str:
-    """`data` as YAML that `parse_yaml` reads as the same data, keys in their order."""
-    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=width)
-
-
-def _bound_values(text: str) -> None:
-    """_BoundError for more values than any file of ours holds, before a slow loader builds them all."""
-    # each value is a character and what parts it from the next
-    if len(text) <= 2 * MOST_WRITTEN:
-        return
-    count = 0
-    with contextlib.suppress(yaml.YAMLError):
-        for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-            count += isinstance(event, yaml.NodeEvent)
-            if count > MOST_WRITTEN:
-                raise _BoundError(f"too large: it holds more than {MOST_WRITTEN:,} values")
-
-
-def _control_character(text: str, name: str, what: str, position: int) -> UnreadableError:
-    line = text.count("\n", 0, position) + 1
-    character = text[position]
-    reason = f"a control character (0x{ord(character):02x}), which no YAML may hold"
-    if character == "\0":
-        reason = f"binary (a zero byte), not a {what}"
-    return UnreadableError(
-        name,
-        reason,
-        hint=f"delete it; editors may not show it, this does: sed -n {line}l {quote_path(name)}",
-        line=line,
-        column=position - text.rfind("\n", 0, position),
-    )
-
-
-@dataclass(slots=True)
-class _Walk:
-    """One pass over the nodes as they will be built, aliases once for each use: it limits what they may stand for."""
-
-    lines: dict[Location, int] = field(default_factory=dict)
-    line: int = 0
-    _values: int = 0
-
-    def visit(self, node: yaml.Node, location: Location) -> None:
-        """Take in one node and all below it; _BoundError or MarkedYAMLError at the first that is not allowed."""
-        self.line = node.start_mark.line + 1
-        self._values += 1
-        if len(location) > MAX_DEPTH:
-            raise _BoundError(_DEEP)
-        if self._values > MOST_VALUES:
-            raise _BoundError(f"too large: its aliases stand for more than {MOST_VALUES:,} values")
-        self.lines.setdefault(location, self.line)
-        if isinstance(node, yaml.MappingNode):
-            self._visit_mapping(node, location)
-        elif isinstance(node, yaml.SequenceNode):
-            for index, value in enumerate(node.value):
-                self.visit(value, (*location, index))
-        elif node.tag == _INTEGER and len(node.value) > _LONGEST_NUMBER:
-            text = f"a number of {len(node.value)} digits"
-            raise yaml.MarkedYAMLError(problem=text, problem_mark=node.start_mark)
-        elif _HALF_CHARACTER.search(node.value):
-            raise yaml.MarkedYAMLError(problem="an escape that is half a character", problem_mark=node.start_mark)
-
-    def _visit_mapping(self, node: yaml.MappingNode, location: Location) -> None:
-        seen: set[str] = set()
-        for key, value in node.value:
-            name = str(key.value) if isinstance(key, yaml.ScalarNode) else "?"
-            if name in seen and name != "<<":
-                raise yaml.MarkedYAMLError(problem=f"the key {name!r} stands twice", problem_mark=key.start_mark)
-            seen.add(name)
-            inner = (*location, name)
-            self.lines[inner] = key.start_mark.line + 1
-            self.visit(value, inner)

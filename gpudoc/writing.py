@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import stat
 from pathlib import Path
 
@@ -26,7 +25,7 @@ def write_whole(path: Path, text: str, *, hint: str, executable: bool = False) -
         if target.exists() and not target.is_file():
             target.write_text(text, encoding="utf-8")
             return path
-        part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+        part = target.with_name(f".{target.name}.{os.urandom(4).hex()}.tmp")
         handle = os.open(part, _NEW, 0o666)
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as stream:

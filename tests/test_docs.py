@@ -11,7 +11,7 @@ import sys
 import pytest
 import typer.main
 
-from gpudoc.cli.app import app, run
+from gpudoc.cli.app import application, run
 from gpudoc.workload.config import load_config
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -49,7 +49,7 @@ def test_every_command_shown_is_one_that_the_program_takes(page, command):
     if any(re.fullmatch(pattern, command) for pattern in RUN_WHOLE):
         assert run(words) == 0
         return
-    root = typer.main.get_command(app)
+    root = typer.main.get_command(application())
     name, *rest = words
     chosen = root.commands[name]
     if not rest:
@@ -86,7 +86,7 @@ def not_used():
 
 def test_one_thing_has_one_name_in_the_pages_and_in_help():
     told = {page.name: page.read_text("utf-8") for page in PAGES if page.name != "glossary.md"}
-    root = typer.main.get_command(app)
+    root = typer.main.get_command(application())
     for name, command in root.commands.items():
         helps = [parameter.help or "" for parameter in command.params]
         told[f"gpudoc {name} --help"] = "\n".join([command.help or "", *helps])

@@ -108,7 +108,7 @@ def test_what_only_the_other_engine_knows_is_refused(source):
 def test_importing_what_judges_compiles_hardly_any_pattern_and_takes_no_words_apart():
     code = (
         "import re, sys\n"
-        "import gpudoc.facts.collect\n"
+        "import gpudoc.facts.collection\n"
         "count = 0\n"
         "real = re.compile\n"
         "def spy(source, flags=0):\n"

@@ -7,7 +7,8 @@ import pytest
 import yaml
 
 from gpudoc.errors import ExitCode
-from gpudoc.reading import UnreadableError, dump_yaml, parse_yaml, read_bytes, read_text, read_yaml
+from gpudoc.reading import UnreadableError, read_bytes, read_text
+from gpudoc.yaml_files import dump_yaml, parse_yaml, read_yaml
 from tests.waiting import wait_until
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.fleet.across import AcrossOptions
+from gpudoc.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import shutil
 import sys
-import textwrap
+from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
 import gpudoc
-from gpudoc.cli.bench import bench
-from gpudoc.cli.check import check
-from gpudoc.cli.clean import clean
-from gpudoc.cli.demo import demo
-from gpudoc.cli.doctor import doctor
-from gpudoc.cli.fix import fix
-from gpudoc.cli.mcp import mcp
 from gpudoc.cli.options import Invocation
-from gpudoc.cli.train import train
-from gpudoc.cli.tune import tune
 from gpudoc.cli.usage import meant_command, misplaced_options, way_on
 from gpudoc.control_characters import escape_controls
 from gpudoc.errors import ExitCode, GpudocError
@@ -63,30 +55,42 @@ class _Commands(TyperGroup):
             raise GpudocError("interrupted", exit_code=ExitCode.INTERRUPTED) from None
 
 
-app = typer.Typer(
-    name="gpudoc",
-    cls=_Commands,
-    help="Why training on a GPU does not start, runs out of memory or is slow; and the tuned trainer for it.",
-    epilog="Example: gpudoc doctor && gpudoc tune --model cfg.yaml && gpudoc train --profile auto --model cfg.yaml",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings=_HELP,
-)
+# short enough for one line of the list at 80 columns; each command is the function of this name in its file
+_SHORT = {
+    "doctor": "Find why the GPU does not train, and the fix.",
+    "bench": "Measure how fast this machine is, and how fast it could be.",
+    "tune": "Find the fastest settings that fit, as a profile.",
+    "fix": "Find the smallest change to a script that helps, and prove it.",
+    "train": "Train with them: exact resume, rescue from out-of-memory.",
+    "demo": "Show six failures and doctor's answers, without a GPU or a file.",
+    "check": "Check cfg.yaml files and profiles for mistakes.",
+    "mcp": "Serve all this to a coding agent (MCP).",
+    "clean": "Remove what gpudoc keeps on this machine.",
+}
 
-# short enough for one line of the list at 80 columns
-for command, short in (
-    (doctor, "Find why the GPU does not train, and the fix."),
-    (bench, "Measure how fast this machine is, and how fast it could be."),
-    (tune, "Find the fastest settings that fit, as a profile."),
-    (fix, "Find the smallest change to a script that helps, and prove it."),
-    (train, "Train with them: exact resume, rescue from out-of-memory."),
-    (demo, "Show six failures and doctor's answers, without a GPU or a file."),
-    (check, "Check cfg.yaml files and profiles for mistakes."),
-    (mcp, "Serve all this to a coding agent (MCP)."),
-    (clean, "Remove what gpudoc keeps on this machine."),
-):
-    app.command(context_settings=_HELP, short_help=short)(command)
+
+def application(word: str = "") -> typer.Typer:
+    """The command line; where `word` is a command it knows only this one, whose file alone is imported."""
+    return _application((word,) if word in _SHORT else tuple(_SHORT))
+
+
+@functools.cache
+def _application(names: tuple[str, ...]) -> typer.Typer:
+    made = typer.Typer(
+        name="gpudoc",
+        cls=_Commands,
+        help="Why training on a GPU does not start, runs out of memory or is slow; and the tuned trainer for it.",
+        epilog="Example: gpudoc doctor && gpudoc tune --model cfg.yaml && gpudoc train --profile auto --model cfg.yaml",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings=_HELP,
+    )
+    made.callback()(_options)
+    for name in names:
+        command = getattr(import_module(f"gpudoc.cli.{name}"), name)
+        made.command(context_settings=_HELP, short_help=_SHORT[name])(command)
+    return made
 
 
 def _print_version(wanted: bool) -> None:
@@ -95,7 +99,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
@@ -123,7 +126,9 @@ def run(arguments: list[str]) -> int:
     if misplaced is not None:
         _say(f"gpudoc: {misplaced.said}; {misplaced.hint}")
     try:
-        result = app(args=own, obj=Invocation(command=tuple(watched)), standalone_mode=False, prog_name="gpudoc")
+        result = application(own[0])(
+            args=own, obj=Invocation(command=tuple(watched)), standalone_mode=False, prog_name="gpudoc"
+        )
         _flush()
         # with this code a script ends that does not know an option
         if misplaced is not None and result == _WRONG_OPTION:
@@ -167,7 +172,7 @@ def run(arguments: list[str]) -> int:
 
 def _options_of(command: str) -> dict[str, bool]:
     """The long options of a command, each with whether a value follows it."""
-    known = typer.main.get_command(app).commands.get(command)  # type: ignore[attr-defined]
+    known = typer.main.get_command(application(command)).commands.get(command)  # type: ignore[attr-defined]
     names = [(name, option) for option in (known.params if known else ()) for name in option.opts]
     return {name: not getattr(option, "is_flag", False) for name, option in names if name.startswith("--")}
 
@@ -218,10 +223,12 @@ def _folded(text: str) -> str:
     if not sys.stderr.isatty():
         return text
     width = max(20, shutil.get_terminal_size().columns)
+    from textwrap import fill
+
     return "\n".join(
         line
         if len(line) <= width or line.startswith(" ")
-        else textwrap.fill(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+        else fill(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
         for line in text.splitlines()
     )
 

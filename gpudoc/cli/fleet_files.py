@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from gpudoc.errors import GpudocError
+from gpudoc.frozen import dataclass
 from gpudoc.reading import is_file
 from gpudoc.render.doctor_output import Output
 from gpudoc.shell import quote_path

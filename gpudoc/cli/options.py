@@ -9,13 +9,13 @@ import inspect
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, get_args, get_origin, get_type_hints
 
 import typer
 
+from gpudoc.frozen import dataclass
 from gpudoc.option import Option
 
 # what bench, tune and train import besides what doctor needs
@@ -38,7 +38,7 @@ def require_training(command: str) -> None:
     from gpudoc.doctor.remedies import advise
     from gpudoc.doctor.setting import describe
     from gpudoc.doctor.words import WORDS
-    from gpudoc.facts.collect import collect
+    from gpudoc.facts.collection import collect
 
     setting = describe(Evidence(source="machine", machine=collect(quick=True)))
     steps = [advise("torch_wheel")(setting)[0].run] if "torch" in missing else []

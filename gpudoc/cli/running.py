@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ import typer
 
 from gpudoc.control_characters import escape_line
 from gpudoc.errors import GpudocError
+from gpudoc.frozen import dataclass
 from gpudoc.patterns import Pattern
 from gpudoc.shell import quote_path
 

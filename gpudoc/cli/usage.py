@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
+from gpudoc.frozen import dataclass
 from gpudoc.patterns import Pattern, escape
 from gpudoc.shell import quote, quote_path
 

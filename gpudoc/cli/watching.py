@@ -6,10 +6,10 @@ import contextlib
 import functools
 import os
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.frozen import dataclass
 
 if TYPE_CHECKING:
     from gpudoc.doctor.model import Report, Severity
@@ -147,7 +147,7 @@ def _python_with_torch() -> str:
     """The Python that doctor examines; GpudocError where nothing can be watched with it."""
     import subprocess
 
-    from gpudoc.facts.collect import examined_python
+    from gpudoc.facts.collection import examined_python
     from gpudoc.facts.live import spy
     from gpudoc.facts.model import Absent
 

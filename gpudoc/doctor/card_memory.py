@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from gpudoc.facts.identify import cuda_device_at, gpu_at
 from gpudoc.facts.model import Absent, Machine
+from gpudoc.frozen import dataclass
 from gpudoc.units import GIB, format_bytes
 
 # windows that open and films that play while a trial runs

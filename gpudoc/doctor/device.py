@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from gpudoc.doctor.catalogue import fill
@@ -14,6 +13,7 @@ from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.facts.identify import gpu_at
 from gpudoc.facts.model import Absent, Machine
 from gpudoc.facts.topology import AMD, NVIDIA
+from gpudoc.frozen import dataclass
 from gpudoc.patterns import Pattern
 from gpudoc.units import format_count
 

@@ -117,7 +117,7 @@ def _unfinished(report: Report, given_up: Sequence[str]) -> Report:
 
 
 def _collect(request: Request, progress: Progress) -> Machine:
-    from gpudoc.facts.collect import collect
+    from gpudoc.facts.collection import collect
 
     return collect(quick=request.quick, python=request.python, progress=progress, meanwhile=_load_causes)
 

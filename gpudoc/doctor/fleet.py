@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gpudoc.doctor.model import RANK, Finding, Observation, Remedy, Report, Severity, observe
 from gpudoc.errors import GpudocError
 from gpudoc.facts.model import Absent, Link, Machine, fact_at
+from gpudoc.frozen import dataclass
 from gpudoc.knowledge.tables import read_rows
 from gpudoc.units import GIB, format_bytes
 

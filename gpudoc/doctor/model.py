@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Literal
 
 from gpudoc.facts.model import NOT_READ, Absent, Fact, Gpu, GpuProcess, Machine
 from gpudoc.facts.readers.job_end import AttemptEnd
 from gpudoc.facts.readers.job_failure import JobFailure
 from gpudoc.facts.readers.model import ENGLISH, Language, Reading
+from gpudoc.frozen import dataclass
 
 if TYPE_CHECKING:
     from gpudoc.facts.process import Watch

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from gpudoc.doctor.model import Finding, Remedy
 from gpudoc.doctor.remedies import do
 from gpudoc.facts.readers.model import Text
+from gpudoc.frozen import dataclass
 from gpudoc.knowledge.tables import read_list
 from gpudoc.patterns import Pattern
 

@@ -13,7 +13,7 @@ from gpudoc.doctor.vocabulary import as_words
 from gpudoc.facts.model import Absent, Machine, fact_at
 from gpudoc.facts.readers.model import Mention, Text
 from gpudoc.facts.readers.words import Written
-from gpudoc.knowledge.signature_rows import Signature, signatures
+from gpudoc.knowledge.signature_rows import OwnRows, Signature
 from gpudoc.patterns import Pattern
 
 # what a title takes from its pattern
@@ -22,35 +22,41 @@ _GIVEN, _KNOWN = ("true", "false"), "known"
 
 
 class Matcher:
-    """Rows made ready once: of a text only those are looked at of whose patterns a mandatory word stands in it."""
+    """Rows, made ready when they are first needed: those of whose patterns a mandatory word stands in a text."""
 
     def __init__(self, rows: Sequence[Signature]) -> None:
-        self._rows = [_Ready(row) for row in rows]
-        self._by_anchor: dict[str, list[int]] = {}
-        self._always: list[int] = []
-        for place, row in enumerate(self._rows):
-            anchors = row.any.anchors
-            for anchor in anchors:
-                self._by_anchor.setdefault(anchor, []).append(place)
-            if not anchors:
-                self._always.append(place)
+        self._rows = rows
+        self._ready: dict[int, _Ready] = {}
+        known = rows.anchors if isinstance(rows, OwnRows) else None
+        self._by_anchor = anchors_of_rows(rows) if known is None else known
 
     def find(self, evidence: Evidence) -> Iterator[Finding | Skip]:
         """A finding for each row that fires, in the order of the rows."""
         assert evidence.reading is not None
         text = evidence.reading.text
         for place in self._candidates(text):
-            finding = self._rows[place].find(text, evidence)
+            if place not in self._ready:
+                self._ready[place] = _Ready(self._rows[place])
+            finding = self._ready[place].find(text, evidence)
             if finding is not None:
                 yield finding
 
     def _candidates(self, text: Text) -> list[int]:
         lowered = text.lowered
-        places = set(self._always)
+        places: set[int] = set()
         for anchor, rows in self._by_anchor.items():
             if anchor in lowered:
                 places.update(rows)
         return sorted(places)
+
+
+def anchors_of_rows(rows: Sequence[Signature]) -> dict[str, list[int]]:
+    """The words that `OwnRows.anchors` describes, each with the places of its rows."""
+    found: dict[str, list[int]] = {}
+    for place, row in enumerate(rows):
+        for anchor in dict.fromkeys(as_words(row.any).anchors) or ("",):
+            found.setdefault(anchor, []).append(place)
+    return found
 
 
 class _Ready:
@@ -133,7 +139,7 @@ def _title(template: str, first: Mention) -> str:
 
 @functools.cache
 def _matcher() -> Matcher:
-    return Matcher(signatures())
+    return Matcher(OwnRows())
 
 
 def finder(matcher: Matcher | None = None) -> Finder:

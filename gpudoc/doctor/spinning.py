@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from gpudoc.doctor.model import Finding, Observation, Remedy
+from gpudoc.frozen import dataclass
 from gpudoc.process.openmp import OpenMp, own_openmp
 
 # below this others are a moment's work

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import cast
 
 from gpudoc.doctor import relayed
@@ -14,6 +14,7 @@ from gpudoc.facts.model import Absent, Machine, fact_at
 from gpudoc.facts.readers.genre import PASTE
 from gpudoc.facts.readers.model import Reading, Text
 from gpudoc.facts.readers.named import named_facts
+from gpudoc.frozen import dataclass
 from gpudoc.knowledge.cause_rows import area_of, count_by_area
 from gpudoc.knowledge.tables import read_list, read_table
 from gpudoc.patterns import IGNORECASE, Pattern

@@ -8,15 +8,13 @@ from gpudoc.facts.readers.words import Alternative, Words
 from gpudoc.knowledge.signature_rows import REGEX, vocabulary
 from gpudoc.patterns import Pattern
 
-_SPECIAL = r"[.^$*+?{}\[\]\\|()]"
+_SPECIAL = Pattern(r"[.^$*+?{}\[\]\\|()]")
 
 
 @functools.cache
 def as_words(patterns: tuple[str, ...]) -> Words:
     """Patterns of a row as one search: what a program prints literally, or a regular expression after `re:`."""
-    return Words(
-        *(p.removeprefix(REGEX) if p.startswith(REGEX) else Pattern(_SPECIAL).sub(r"\\\g<0>", p) for p in patterns)
-    )
+    return Words(*(p.removeprefix(REGEX) if p.startswith(REGEX) else _SPECIAL.sub(r"\\\g<0>", p) for p in patterns))
 
 
 class Listed(Words):
@@ -29,7 +27,12 @@ class Listed(Words):
         self._name = name
 
     @property
+    def patterns(self) -> tuple[str, ...]:
+        """The patterns of the list."""
+        return vocabulary(self._name)
+
+    @property
     def _alternatives(self) -> tuple[Alternative, ...]:
         if self._known is None:
-            self._known = as_words(vocabulary(self._name))._alternatives
+            self._known = as_words(self.patterns)._alternatives
         return self._known

@@ -9,19 +9,22 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from gpudoc.facts.collect import Deadlines, collect
-
 if TYPE_CHECKING:
+    from gpudoc.facts.collection import Deadlines, collect
     from gpudoc.facts.live.job import CommandOutcome, Listener, launch
     from gpudoc.facts.live.session import watch
 
 __all__ = ["CommandOutcome", "Deadlines", "Listener", "collect", "launch", "watch"]
 
-_LIVE = {"CommandOutcome": "job", "Listener": "job", "launch": "job", "watch": "session"}
+_PLACES = {
+    **dict.fromkeys(("Deadlines", "collect"), "collection"),
+    **dict.fromkeys(("CommandOutcome", "Listener", "launch"), "live.job"),
+    "watch": "live.session",
+}
 
 
 def __getattr__(name: str) -> object:
-    # who judges facts or a text watches nothing, and is spared a fifth of the imports
-    if name not in _LIVE:
+    # who judges a text neither asks a machine nor watches a job, and is spared what that imports
+    if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.live.{_LIVE[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from gpudoc.facts.container import ROOT
@@ -13,6 +12,7 @@ from gpudoc.facts.model import NOT_READ, Absent, Fact
 from gpudoc.facts.nvidia import read_work, throttle_names
 from gpudoc.facts.nvml import Nvml
 from gpudoc.facts.telling import Teller
+from gpudoc.frozen import dataclass
 
 # nvidia-cuda-mps-server, in the 15 letters that the kernel keeps of a name
 _MPS_SERVER = "nvidia-cuda-mps"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import sysconfig
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from gpudoc.facts.model import NOT_READ, Fact
+from gpudoc.frozen import dataclass
 from gpudoc.process.openmp import OpenMp
 
 # with the separator: a folder beside it whose name begins alike is the user's

@@ -3,8 +3,6 @@ becomes the same placeholder, so that a reader can still see that two lines spea
 
 from __future__ import annotations
 
-import getpass
-import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
@@ -196,6 +194,9 @@ class Redactor:
     @classmethod
     def of_this_process(cls) -> Redactor:
         """A Redactor that knows this user, this host and this home, and so finds them anywhere in a text."""
+        import getpass
+        import socket
+
         try:
             user = getpass.getuser()
         # Windows has no list of users to ask when no variable names one

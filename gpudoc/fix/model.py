@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from pathlib import Path
+
+from gpudoc.frozen import dataclass
 
 
 def name_of(path: Path) -> str:

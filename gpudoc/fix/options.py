@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from gpudoc.errors import GpudocError
 from gpudoc.fix.model import Claim
+from gpudoc.frozen import dataclass
 from gpudoc.option import Option
 from gpudoc.tune.options import read_value
 from gpudoc.units import parse_duration, parse_size

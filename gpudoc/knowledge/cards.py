@@ -5,10 +5,10 @@ from __future__ import annotations
 import difflib
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import cast
 
 from gpudoc.errors import GpudocError
+from gpudoc.frozen import dataclass
 from gpudoc.knowledge.nvlinks import find_nvlinks
 from gpudoc.knowledge.rates import nvlink_gb_per_s, pcie_gb_per_s
 from gpudoc.knowledge.tables import read_table

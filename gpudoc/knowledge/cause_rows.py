@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import cast
 
-from gpudoc.knowledge.tables import FOLDER, Row, parse_texts, read_table
+from gpudoc.knowledge.tables import FOLDER, Row, read_table, read_texts
 from gpudoc.own_files import read_own_file
 from gpudoc.patterns import MULTILINE, Pattern
 
@@ -71,5 +71,5 @@ def facts_asked_for() -> Mapping[str, str]:
 
 def parse_row(text: str) -> Row:
     """One row as it is written; every value in it is a text."""
-    (row,) = cast(list[Row], parse_texts(text))
+    (row,) = cast(list[Row], read_texts(text))
     return row

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import cast
 
+from gpudoc.frozen import dataclass
 from gpudoc.knowledge.drivers import driver_runs_cuda
 from gpudoc.knowledge.tables import read_list, read_table
 from gpudoc.knowledge.wheels import index_url, runs_on, suggest

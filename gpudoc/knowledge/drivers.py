@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
+from gpudoc.frozen import dataclass
 from gpudoc.knowledge.tables import read_table
 from gpudoc.patterns import Pattern
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from gpudoc.frozen import dataclass
 from gpudoc.knowledge.tables import FOLDER
 from gpudoc.own_files import read_own_file
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import cast
 
+from gpudoc.frozen import dataclass
 from gpudoc.knowledge.tables import read_list, read_table
 from gpudoc.patterns import Pattern
 

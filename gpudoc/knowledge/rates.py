@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import cast
 
+from gpudoc.frozen import dataclass
 from gpudoc.knowledge.tables import Row, read_table
 
 

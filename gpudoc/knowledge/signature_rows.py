@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from pathlib import Path
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
+from gpudoc.frozen import dataclass
 from gpudoc.knowledge.tables import FOLDER, Row, parse_texts
 from gpudoc.own_files import read_own_file
 from gpudoc.patterns import MULTILINE, Pattern
+from gpudoc.prepared import find_prepared
 
 Severity = Literal["broken", "warning", "info"]
 
@@ -23,6 +25,8 @@ FAMILIES = ("driver", "hardware", "container", "install", "memory", "compute", "
 CODE = "code"
 _FOLDER = FOLDER / "signatures"
 VOCABULARY = "vocabulary"
+# what is prepared of them: a file's rows as parsed, the rows of several families with their anchors
+ROWS, SIGNATURES = "rows", "signatures"
 REGEX = "re:"
 LIST = "$"
 # a list of vocabulary may name another list, and no more
@@ -65,22 +69,54 @@ class Signature:
     others: tuple[str, ...] = ()
 
 
-@functools.cache
-def signatures() -> tuple[Signature, ...]:
-    """Every row of every family, without its examples."""
-    return load_folder(_FOLDER)
+class OwnRows(Sequence[Signature]):
+    """The rows of some families without their examples; what was prepared becomes a Signature when it is asked for.
+
+    `anchors` are words in small letters, each with the places of the rows of whose evidence one of their words must
+    stand in a text; under '' those of which no word is known. None where nothing was prepared.
+    """
+
+    def __init__(self, families: Sequence[str] = FAMILIES) -> None:
+        known = cast(Any, find_prepared(SIGNATURES, *texts_of(families)))
+        self.anchors: Mapping[str, Sequence[int]] | None = None if known is None else known["anchors"]
+        self._rows: list[Any] = list(load_folder(_FOLDER, families=families)) if known is None else known["rows"]
+
+    def __getitem__(self, place: Any) -> Any:  # noqa: ANN401  one row or several, as of any sequence
+        row = self._rows[place]
+        if isinstance(row, dict):
+            row = self._rows[place] = _thawed(row)
+        return row
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
+def texts_of(families: Sequence[str]) -> tuple[str, ...]:
+    """The files of which rows of these families are made."""
+    return tuple(read_own_file(_FOLDER / f"{name}.yaml") for name in (VOCABULARY, *families))
+
+
+def frozen(row: Signature) -> Row:
+    """A row as JSON holds it, for `OwnRows`: without what is as in every row."""
+    return {
+        one.name: value for one in fields(row) if (value := getattr(row, one.name)) not in ((), {}, "", one.default)
+    }
+
+
+def _thawed(row: dict[str, Any]) -> Signature:
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
+    for name in _GROUPS & row.keys():
+        values[name] = tuple(map(tuple, row[name]))
+    return Signature(**values)
+
+
+_GROUPS = {"all", "about"}
 
 
 @functools.cache
 def vocabulary(name: str) -> tuple[str, ...]:
     """The patterns of one list of vocabulary.yaml; RowError when there is none of this name."""
     return _expanded((LIST + name,), _own_lists(), "vocabulary")
-
-
-@functools.cache
-def code_signatures() -> tuple[Signature, ...]:
-    """The rows of what programs raise, without their examples."""
-    return load_folder(_FOLDER, families=(CODE,))
 
 
 def load_folder(folder: Path, *, examples: bool = False, families: Sequence[str] = FAMILIES) -> tuple[Signature, ...]:
@@ -96,7 +132,13 @@ def load_folder(folder: Path, *, examples: bool = False, families: Sequence[str]
 
 def _rows(path: Path, *, examples: bool) -> Sequence[Row]:
     text = read_own_file(path)
-    return cast(Sequence[Row], parse_texts(text if examples else _EXAMPLES.sub("", text)) or ())
+    known = None if examples else find_prepared(ROWS, text)
+    return cast(Sequence[Row], parse_rows(text, examples=examples) if known is None else known)
+
+
+def parse_rows(text: str, *, examples: bool = False) -> object:
+    """The rows of a file as they stand in it."""
+    return parse_texts(text if examples else _EXAMPLES.sub("", text)) or ()
 
 
 @functools.cache

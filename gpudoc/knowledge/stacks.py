@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import Literal
 
+from gpudoc.frozen import dataclass
 from gpudoc.knowledge.tables import Row, read_table
 from gpudoc.patterns import Pattern
 

@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from gpudoc.own_files import read_own_file
+from gpudoc.prepared import find_prepared
 
 FOLDER = Path(__file__).parent
 Row = Mapping[str, object]
 R = TypeVar("R")
+# the manners in which YAML is parsed
+TABLE, TEXTS = "table", "texts"
 
 
 def read_table(name: str, section: str) -> tuple[Row, ...]:
@@ -31,12 +34,24 @@ def read_list(name: str, key: str) -> tuple[str, ...]:
 
 @functools.cache
 def _load(name: str) -> Mapping[str, object]:
+    text = read_own_file(FOLDER / name)
+    known = find_prepared(TABLE, text)
+    return cast(Mapping[str, object], parse_table(text) if known is None else known)
+
+
+def parse_table(text: str) -> object:
+    """YAML with its numbers, dates and switches."""
     import yaml
 
-    text = read_own_file(FOLDER / name)
     # the C loader is six times faster, and doctor counts milliseconds
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return cast(Mapping[str, object], yaml.load(text, Loader=loader))  # noqa: S506  both are safe loaders
+    return cast(object, yaml.load(text, Loader=loader))  # noqa: S506  both are safe loaders
+
+
+def read_texts(text: str) -> object:
+    """YAML in which every value is a text, parsed now where it was not prepared."""
+    known = find_prepared(TEXTS, text)
+    return parse_texts(text) if known is None else known
 
 
 def parse_texts(text: str) -> object:

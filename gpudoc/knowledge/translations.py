@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import cast
 
 from gpudoc.knowledge.cause_rows import cut_rows, own_rows, parse_row
-from gpudoc.knowledge.tables import FOLDER, parse_texts
+from gpudoc.knowledge.tables import FOLDER, read_texts
 from gpudoc.own_files import read_own_file
 from gpudoc.patterns import Match, Pattern, escape
 
@@ -42,7 +42,7 @@ class Translation:
     """The sentences of one language: those of the causes that have a row, and all others."""
 
     def __init__(self, language: str) -> None:
-        table = cast(Mapping[str, Mapping[str, str]], parse_texts(read_own_file(_FOLDER / "sentences.yaml")))
+        table = cast(Mapping[str, Mapping[str, str]], read_texts(read_own_file(_FOLDER / "sentences.yaml")))
         self.sentences: Mapping[str, str] = {english: said[language] for english, said in table.items()}
         self._rows = cut_rows(read_own_file(_FOLDER / f"{language}_causes.yaml"))
         self._templates = [(one, said) for one, said in self.sentences.items() if _WORD.search(one)]

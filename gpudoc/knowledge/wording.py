@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from gpudoc.frozen import dataclass
 from gpudoc.knowledge.tables import FOLDER
 from gpudoc.own_files import read_own_file
 from gpudoc.patterns import Pattern

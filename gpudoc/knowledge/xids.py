@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, cast
 
+from gpudoc.frozen import dataclass
 from gpudoc.knowledge.tables import Row, read_rows, read_table
 
 Kind = Literal[

@@ -13,8 +13,9 @@ from pydantic import ValidationError
 from gpudoc.errors import GpudocError
 from gpudoc.patterns import Pattern
 from gpudoc.profile.model import SCHEMA, Profile
-from gpudoc.reading import UnreadableError, dump_yaml, read_yaml
+from gpudoc.reading import UnreadableError
 from gpudoc.writing import write_whole
+from gpudoc.yaml_files import dump_yaml, read_yaml
 
 LOCAL_FOLDER = Path(".gpudoc") / "profiles"
 # of a folder that came with a repository the newest

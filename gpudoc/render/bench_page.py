@@ -20,7 +20,8 @@ from gpudoc.render.bench import (
 )
 from gpudoc.render.chart import Axis, Series, line_chart
 from gpudoc.render.doctor_page import note_of
-from gpudoc.render.page import Badge, Block, Figure, Fold, Note, Number, Section, Table, page, save_page
+from gpudoc.render.page import Badge, Block, Figure, Fold, Note, Number, Section, page, save_page
+from gpudoc.render.table import Table
 from gpudoc.units import format_bytes
 
 # arithmetic intensity of a square product of n x n: 2 n^3 operations over three matrices read or written once

@@ -23,7 +23,7 @@ from gpudoc.render.bench import (
 from gpudoc.render.console import print_json, stdout
 from gpudoc.render.frame import MARK, PASSED, Form, box, fold
 from gpudoc.render.gpus import text_table
-from gpudoc.render.page import Table
+from gpudoc.render.table import Table
 from gpudoc.units import format_count
 
 MOST_ROWS = 5

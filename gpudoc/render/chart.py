@@ -6,7 +6,9 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from gpudoc.frozen import dataclass
 
 _LETTER = 7.2
 

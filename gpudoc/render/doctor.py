@@ -12,7 +12,6 @@ from gpudoc.patterns import Pattern
 from gpudoc.render.frame import MARK, NARROW, PASSED, UNCHECKED, WIDE, Form, box, fold, join_lines
 from gpudoc.render.gpus import gpu_facts, gpu_table, holder_table, shown_gpus, text_table
 from gpudoc.render.language import Say, in_own_language
-from gpudoc.render.ranks import job_lines
 from gpudoc.units import format_bytes, format_count
 
 _MOST_LINES, _MOST_HOLDERS = 12, 10
@@ -39,7 +38,10 @@ def render(report: Report, *, verbose: bool = False, width: int = NARROW, boxed:
     shape = Form(width, boxed)
     report, say = in_own_language(report)
     lines = [*_head(report, width, say), *_tables(report, verbose, width)]
-    lines += job_lines(report.job, width) if report.job is not None else []
+    if report.job is not None:
+        from gpudoc.render.ranks import job_lines
+
+        lines += job_lines(report.job, width)
     if verbose:
         for finding in report.findings:
             lines += ["", *_whole(finding, say)]

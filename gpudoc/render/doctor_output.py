@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpudoc.control_characters import to_json
 from gpudoc.doctor import document
-from gpudoc.doctor.causes.holders import holders_of, number_of
 from gpudoc.doctor.model import Observation, Report
 from gpudoc.errors import GpudocError
 from gpudoc.facts.model import Absent, Gpu, Machine
 from gpudoc.facts.readers.model import ENGLISH
 from gpudoc.facts.redact import Redactor, whole
-from gpudoc.render import console, frame, markdown
+from gpudoc.frozen import dataclass
+from gpudoc.render import console, frame
 from gpudoc.render.doctor import by_area, cards_of, headline, marked, render, sureness
-from gpudoc.render.doctor_page import render_page
 from gpudoc.render.gpus import gpu_table, holder_table, shown_gpus
 from gpudoc.render.language import in_own_language
-from gpudoc.render.page import Table, save_page
-from gpudoc.render.ranks import job_markdown
-from gpudoc.render.sarif import find_places, render_sarif
-from gpudoc.writing import write_whole
+
+if TYPE_CHECKING:
+    from gpudoc.render.table import Table
 
 # one that stands for all
 _LETTER = {"zh": "\u5b58", "ru": "\u0436"}
@@ -60,6 +59,8 @@ class Output:
 
 def redactor_of(report: Report) -> Redactor:
     """A Redactor that knows this process's names, those of users who hold a GPU, and those of a job's nodes."""
+    from gpudoc.doctor.causes.holders import holders_of
+
     redactor = Redactor.of_this_process()
     for gpu in shown_gpus(report.machine):
         for process in holders_of(gpu):
@@ -83,10 +84,16 @@ def show(report: Report, output: Output) -> None:
     if output.leaves:
         clean = shareable(report, redact=output.redact)
         if output.html is not None:
+            from gpudoc.render.doctor_page import render_page
+            from gpudoc.render.page import save_page
+
             save_page(output.html, render_page(clean))
         if output.out is not None:
             _save(output.out, clean)
         if output.sarif is not None:
+            from gpudoc.render.sarif import find_places, render_sarif
+            from gpudoc.writing import write_whole
+
             places = find_places(report, output.sources, Path.cwd())
             write_whole(output.sarif, to_json(render_sarif(clean, places)) + "\n", hint="--sarif doctor.sarif")
         if output.json:
@@ -115,6 +122,8 @@ def _without_names(machine: Machine) -> Machine:
 
 
 def _with_numbers(gpu: Gpu) -> Gpu:
+    from gpudoc.doctor.causes.holders import number_of
+
     if isinstance(gpu.processes, Absent):
         return gpu
     known = (
@@ -125,13 +134,18 @@ def _with_numbers(gpu: Gpu) -> Gpu:
 
 def render_markdown(report: Report) -> str:
     """The report as Markdown for an issue: verdict, findings with evidence and commands."""
+    from gpudoc.render import markdown
+
     # the first line is what tells gpudoc and scripts that this is a report
     verdict = report.verdict
     report, say = in_own_language(report)
     lines = [f"**gpudoc doctor: {verdict}**", "", markdown.prose(headline(report, say)), ""]
     for table in _tables(report):
         lines += [*markdown.table(table), ""]
-    lines += job_markdown(report.job) if report.job is not None else []
+    if report.job is not None:
+        from gpudoc.render.ranks import job_markdown
+
+        lines += job_markdown(report.job)
     for finding in report.findings:
         lines += [
             f"### {markdown.prose(f'{finding.title}{cards_of(finding)}')}",
@@ -165,12 +179,16 @@ def _tables(report: Report) -> tuple[Table, ...]:
 
 
 def _save(path: Path, report: Report) -> None:
+    from gpudoc.writing import write_whole
+
     match path.suffix.lower():
         case ".json":
             text = to_json(document.dump(report)) + "\n"
         case ".md" | ".markdown":
             text = render_markdown(report)
         case ".html" | ".htm":
+            from gpudoc.render.doctor_page import render_page
+
             text = render_page(report)
         case _:
             text = render(report, verbose=True)
@@ -178,5 +196,7 @@ def _save(path: Path, report: Report) -> None:
 
 
 def _observed(seen: Observation) -> str:
+    from gpudoc.render import markdown
+
     where = f" ({markdown.prose(seen.origin)})" if seen.origin else ""
     return f"- {markdown.prose(seen.fact)}: {markdown.code(seen.value)}{where}"

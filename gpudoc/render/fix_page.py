@@ -12,7 +12,8 @@ from gpudoc.fix.model import name_of
 from gpudoc.fix.proof import FixProof, describe
 from gpudoc.fix.result import FixResult
 from gpudoc.render.fix import headline, title_of, why_lost
-from gpudoc.render.page import Badge, Block, Note, Number, Section, Table, page, save_page
+from gpudoc.render.page import Badge, Block, Note, Number, Section, page, save_page
+from gpudoc.render.table import Table
 from gpudoc.units import format_count, format_seconds
 
 

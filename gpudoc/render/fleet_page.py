@@ -14,7 +14,8 @@ from gpudoc.fleet.wording import spot_name, spots_name
 from gpudoc.render.doctor import marked
 from gpudoc.render.fleet import comparison_lines, how_judged, measure_name, measure_row, scored_measures, unjudged_lines
 from gpudoc.render.heat import heat_map, order_of
-from gpudoc.render.page import Block, Figure, Note, Section, Table, page, save_page
+from gpudoc.render.page import Block, Figure, Note, Section, page, save_page
+from gpudoc.render.table import Table
 
 _MOST_ODD = 12
 _HEADINGS = ("measured", "places", "median", "unit", "spread σ", "slowest", "at", "σ away")

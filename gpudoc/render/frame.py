@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.text import Text
 
 from gpudoc.control_characters import escape_controls, escape_line
+from gpudoc.frozen import dataclass
 from gpudoc.patterns import Match, Pattern
 from gpudoc.render import console
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 
-from gpudoc.doctor.causes.holders import holders_of
 from gpudoc.facts.model import NOT_READ, Absent, Fact, Gpu, GpuProcess, Link, Machine, T
-from gpudoc.render.page import Table
+from gpudoc.render.table import Table
 from gpudoc.units import GIB, format_seconds
 
 DASH = "–"
@@ -36,6 +35,8 @@ def gpu_table(machine: Machine) -> Table | None:
 
 def holder_table(machine: Machine, most: int = 100) -> Table | None:
     """A row for each process that holds a GPU, the first `most` of them; None where none is listed."""
+    from gpudoc.doctor.causes.holders import holders_of
+
     held = [(gpu, process) for gpu in shown_gpus(machine) for process in holders_of(gpu)]
     if not held:
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpudoc.control_characters import escape_controls, escape_line
 from gpudoc.patterns import Pattern
-from gpudoc.render.page import Table
+from gpudoc.render.table import Table
 
 _CODE = Pattern(r"(`[^`]+`)")
 # GitHub turns an address, a name behind @ and a number behind # into links, whatever stands before them

@@ -6,38 +6,22 @@ were not escaped.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import html
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from gpudoc.control_characters import escape_controls
 from gpudoc.facts.readers.model import ENGLISH, Language
 from gpudoc.facts.redact import Redactor
+from gpudoc.frozen import dataclass
 from gpudoc.own_files import read_own_file
 from gpudoc.patterns import Pattern
-from gpudoc.writing import write_whole
+from gpudoc.render.table import Table
 
 _SHARE = Pattern(r"(\d{1,4})\s?%")
 # a cell of so few letters stays on one line
 _SHORT = 22
 _MARKS = {"broken": "✗", "warning": "!", "good": "✓", "info": "i"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """Rows of plain text under headings; columns named in `numeric` are set to the right.
-
-    Cells of those in `shares` are per cent of something ("83%") and have a bar of that length behind them.
-    """
-
-    headings: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    numeric: frozenset[str] = frozenset()
-    shares: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +137,8 @@ def whole_page(
 
 def save_page(path: Path, text: str) -> None:
     """Write the page; GpudocError when the folder is missing or not writable."""
+    from gpudoc.writing import write_whole
+
     write_whole(path, text, hint="--html page.html")
 
 
@@ -162,10 +148,15 @@ def _asset(name: str) -> str:
 
 
 def _digest(script: str) -> str:
+    import base64
+    import hashlib
+
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def _escaped(text: str) -> str:
+    import html
+
     return html.escape(text)
 
 

@@ -9,7 +9,7 @@ from gpudoc.facts.redact import private
 from gpudoc.plan.target import Rung, TargetAnswer, TargetsResult
 from gpudoc.render import console, frame
 from gpudoc.render.gpus import text_table
-from gpudoc.render.page import Table
+from gpudoc.render.table import Table
 from gpudoc.units import format_bytes, format_seconds
 
 _SHOWN_NOTES = 3

@@ -8,7 +8,8 @@ from gpudoc.facts.readers.job_end import AttemptEnd
 from gpudoc.facts.readers.job_failure import JobFailure
 from gpudoc.render import markdown
 from gpudoc.render.frame import fold
-from gpudoc.render.page import Note, Section, Table
+from gpudoc.render.page import Note, Section
+from gpudoc.render.table import Table
 from gpudoc.units import format_count, format_ranges, format_seconds
 
 _MOST_FOLLOWERS, _MOST_ATTEMPTS, _MOST_QUOTED = 3, 8, 140

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpudoc.render.chart import Axis, Series, line_chart
-from gpudoc.render.page import Block, Figure, Note, Section, Table
+from gpudoc.render.page import Block, Figure, Note, Section
 from gpudoc.render.scaling import failure, heading, ranks_of, table
+from gpudoc.render.table import Table
 from gpudoc.tune.model.scaling import Scaling
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from gpudoc.control_characters import to_json
 from gpudoc.doctor import document
@@ -11,6 +10,7 @@ from gpudoc.doctor.live.say import percent
 from gpudoc.doctor.model import Finding, Report
 from gpudoc.facts.readers.timeline import StepPart, Timeline
 from gpudoc.facts.redact import private, whole
+from gpudoc.frozen import dataclass
 from gpudoc.render import console, frame
 from gpudoc.render.doctor import marked
 from gpudoc.render.doctor_output import Output, render_markdown, shareable

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
@@ -14,6 +13,7 @@ from rich.live import Live
 
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.facts.redact import private
+from gpudoc.frozen import dataclass
 from gpudoc.process.stacks import little_stacks
 from gpudoc.render import console, frame, train_memory
 from gpudoc.render.live import SCREEN_STACK_BYTES

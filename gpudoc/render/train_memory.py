@@ -7,7 +7,8 @@ from typing import cast
 
 from gpudoc.patterns import Pattern
 from gpudoc.render.chart import Part, share_bar
-from gpudoc.render.page import Block, Figure, Table
+from gpudoc.render.page import Block, Figure
+from gpudoc.render.table import Table
 from gpudoc.units import format_bytes
 
 _NAMES = {

@@ -10,7 +10,8 @@ from typing import cast
 import gpudoc
 from gpudoc.render import train_memory
 from gpudoc.render.chart import Axis, Part, Series, line_chart, share_bar
-from gpudoc.render.page import Badge, Block, Figure, Fold, Note, Number, Section, Table, page, save_page
+from gpudoc.render.page import Badge, Block, Figure, Fold, Note, Number, Section, page, save_page
+from gpudoc.render.table import Table
 from gpudoc.train.events import Finished
 from gpudoc.units import format_bytes, format_count, format_figure, format_seconds
 

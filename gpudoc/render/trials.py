@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from gpudoc.profile.model import LoaderTrial, ProfileEvidence, ProfileTrial
 from gpudoc.render.chart import Axis, Series, line_chart
-from gpudoc.render.page import Figure, Table
+from gpudoc.render.page import Figure
+from gpudoc.render.table import Table
 from gpudoc.units import format_bytes, format_seconds
 
 _NUMERIC = frozenset({"batch", "peak", "samples/s", "took"})

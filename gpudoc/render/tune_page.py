@@ -7,8 +7,9 @@ from pathlib import Path
 
 from gpudoc.profile.model import Settings, VariantTrial
 from gpudoc.render.chart import Axis, Series, line_chart
-from gpudoc.render.page import Block, Figure, Fold, Note, Number, Section, Table, page, save_page
+from gpudoc.render.page import Block, Figure, Fold, Note, Number, Section, page, save_page
 from gpudoc.render.scaling_page import scaling_sections
+from gpudoc.render.table import Table
 from gpudoc.render.trials import loader_table, memory_figure, trial_table
 from gpudoc.render.tune import headline, losses_in_words, train_command
 from gpudoc.render.verdict import gain_badge, gain_numbers

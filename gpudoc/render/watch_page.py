@@ -14,7 +14,8 @@ from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Watch
 from gpudoc.render.chart import Part, nice_step, share_bar
 from gpudoc.render.doctor_page import KINDS, note_of
-from gpudoc.render.page import Badge, Block, Figure, Fold, Note, Number, Section, Table, save_page, whole_page
+from gpudoc.render.page import Badge, Block, Figure, Fold, Note, Number, Section, save_page, whole_page
+from gpudoc.render.table import Table
 from gpudoc.render.watch import rank_name
 from gpudoc.units import format_count, format_seconds
 

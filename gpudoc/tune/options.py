@@ -6,11 +6,11 @@ The command line, Python's own door and the search read the same fields; the hel
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 from gpudoc.errors import GpudocError
+from gpudoc.frozen import dataclass
 from gpudoc.option import Option
 from gpudoc.units import MIB, format_seconds, parse_duration, parse_size
 

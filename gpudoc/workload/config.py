@@ -25,8 +25,8 @@ from pydantic import (
 from gpudoc.errors import GpudocError
 from gpudoc.patterns import Pattern
 from gpudoc.policy import Policy
-from gpudoc.reading import YamlDocument, parse_yaml
 from gpudoc.workload.document import nearest, read_document, validate
+from gpudoc.yaml_files import YamlDocument, parse_yaml
 
 BUILTIN = ("quickstart", "images")
 

@@ -11,7 +11,8 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from gpudoc.errors import GpudocError
-from gpudoc.reading import Location, UnreadableError, YamlDocument, read_yaml
+from gpudoc.reading import UnreadableError
+from gpudoc.yaml_files import Location, YamlDocument, read_yaml
 
 _SHOWN = 12
 _PLAINER = {

@@ -9,7 +9,7 @@ import pytest
 import typer.main
 import yaml
 
-from gpudoc.cli.app import app, run
+from gpudoc.cli.app import application, run
 
 ROOT = Path(__file__).resolve().parents[2]
 WRONG = 'model: {target: "a.b:c"}\ndat: 3\ntrain: {epochs: x}\n'
@@ -50,7 +50,7 @@ def test_the_hook_runs_a_command_that_there_is():
     (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
     program, command = hook["entry"].split()
     assert program == "gpudoc"
-    assert command in typer.main.get_command(app).commands
+    assert command in typer.main.get_command(application()).commands
     for name, taken in (
         ("cfg.yaml", True),
         ("jobs/cfg-large.yml", True),

@@ -2,7 +2,7 @@
 
 import typer
 
-from gpudoc.cli.app import app
+from gpudoc.cli.app import application
 
 # grows when an option needs another verb
 VERBS = {
@@ -16,7 +16,7 @@ BEFORE = ("Do not ", "For a command: ", "With --across: ")
 
 
 def texts():
-    group = typer.main.get_command(app)
+    group = typer.main.get_command(application())
     for name, command in group.commands.items():
         yield name, command.get_short_help_str(200)
         yield name, command.help

@@ -14,7 +14,7 @@ from gpudoc import facts
 from gpudoc.doctor.diagnose import diagnose
 from gpudoc.doctor.model import Evidence
 from gpudoc.errors import GpudocError
-from gpudoc.facts.collect import Deadlines, examined_python
+from gpudoc.facts.collection import Deadlines, examined_python
 from gpudoc.facts.model import Absent
 from gpudoc.process.lifetime import is_running
 from tests.fakes.hurry import hurried, slow

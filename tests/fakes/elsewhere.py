@@ -65,7 +65,7 @@ def run(system: str, linuxes: tuple[str, ...], arguments: list[str]) -> None:
 
 def _be_patient() -> None:
     """Give each part of the machine minutes: here it starts in a Python that imports much first, on a busy machine."""
-    from gpudoc.facts.collect import Deadlines, collect
+    from gpudoc.facts.collection import Deadlines, collect
 
     collect.__kwdefaults__["deadlines"] = Deadlines(torch_s=200.0, driver_s=200.0, files_s=200.0)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gpudoc.doctor.model import Expectation, Severity
-from gpudoc.facts.collect import Deadlines
+from gpudoc.facts.collection import Deadlines
 from tests.fakes.machine import (
     A10G,
     A30,

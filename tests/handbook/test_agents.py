@@ -4,7 +4,7 @@ import shlex
 import typer.main
 import yaml
 
-from gpudoc.cli.app import app
+from gpudoc.cli.app import application
 from tools.handbook.agents import write_agents
 from tools.handbook.site import collect_pages
 
@@ -15,7 +15,7 @@ def test_what_agents_read_names_commands_and_pages_that_there_are(tmp_path):
     skill, note = (tmp_path / "SKILL.md").read_text(), (tmp_path / "AGENTS.md").read_text()
     head = yaml.safe_load(skill.split("---")[1])
     assert set(head) == {"name", "description"}
-    commands = typer.main.get_command(app).commands
+    commands = typer.main.get_command(application()).commands
     for line in re.findall(r"`(gpudoc [^`(]+)", skill + note):
         name, *rest = shlex.split(line)[1:]
         options = {option for one in commands[name].params for option in one.opts}

@@ -5,13 +5,13 @@ import typer.main
 
 from gpudoc.bench.cases import cuda_soak
 from gpudoc.bench.cases.catalog import CPU_CASES, CUDA_CASES
-from gpudoc.cli.app import app
+from gpudoc.cli.app import application
 from tools.handbook.commands import command_pages, rows_page
 
 
 def test_every_command_has_a_page_with_every_option_and_its_help():
     pages = {page.title.removeprefix("gpudoc "): page.text for page in command_pages()}
-    commands = typer.main.get_command(app).commands
+    commands = typer.main.get_command(application()).commands
     assert pages.keys() == commands.keys()
     for name, command in commands.items():
         for parameter in command.params:

@@ -3,7 +3,7 @@ import re
 import pytest
 
 from gpudoc.render.markdown import code, fence, prose, table
-from gpudoc.render.page import Table
+from gpudoc.render.table import Table
 
 
 @pytest.mark.parametrize(

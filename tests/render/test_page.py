@@ -6,7 +6,8 @@ from html.parser import HTMLParser
 import pytest
 
 from gpudoc.errors import GpudocError
-from gpudoc.render.page import Badge, Figure, Fold, Note, Number, Section, Table, page, save_page
+from gpudoc.render.page import Badge, Figure, Fold, Note, Number, Section, page, save_page
+from gpudoc.render.table import Table
 
 
 class Reader(HTMLParser):

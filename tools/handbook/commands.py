@@ -10,7 +10,7 @@ import typer.main
 
 from gpudoc.bench.cases import cuda_soak
 from gpudoc.bench.cases.catalog import CPU_CASES, CUDA_CASES
-from gpudoc.cli.app import app
+from gpudoc.cli.app import application
 from tools.handbook.page import Page, fenced, plain, sentence, table
 
 # the pages that say more than the help does
@@ -28,7 +28,7 @@ _MORE = {
 
 def command_pages() -> list[Page]:
     """A page for each command, in the order of `gpudoc --help`."""
-    root: Any = typer.main.get_command(app)
+    root: Any = typer.main.get_command(application())
     return [Page(f"commands/{name}.md", f"gpudoc {name}", _text(name, one)) for name, one in root.commands.items()]
 
 

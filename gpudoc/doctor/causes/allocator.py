@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from gpudoc.facts.readers.model import Line, Text
+from gpudoc.frozen import dataclass
 from gpudoc.patterns import IGNORECASE, Match, Pattern
 from gpudoc.process.shortage import ASYNCHRONOUS
 from gpudoc.units import parse_size

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from gpudoc.doctor.causes import driver_side, kernel_side
 from gpudoc.doctor.causes.kernel_events import NOT_STARTED
 from gpudoc.doctor.model import Evidence, Finder, Finding, Skip
+from gpudoc.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

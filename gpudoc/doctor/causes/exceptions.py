@@ -13,7 +13,7 @@ from gpudoc.facts.readers.code_paths import Owner
 from gpudoc.facts.readers.model import Line, Reading, Text
 from gpudoc.facts.readers.python_errors import CodeFrame, ErrorChain, PythonError
 from gpudoc.facts.readers.words import Written
-from gpudoc.knowledge.signature_rows import code_signatures
+from gpudoc.knowledge.signature_rows import CODE, OwnRows
 from gpudoc.patterns import Pattern
 
 UNKNOWN = "error_in_code"
@@ -216,7 +216,7 @@ def _matching(evidence: Evidence, text: Text, chain: ErrorChain | None = None) -
 
 @functools.cache
 def _matcher() -> Matcher:
-    return Matcher(code_signatures())
+    return Matcher(OwnRows((CODE,)))
 
 
 def _text_of(error: PythonError) -> Text:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TypeVar, Union
 
 from gpudoc.doctor.cards import told_card
@@ -16,6 +15,7 @@ from gpudoc.doctor.causes.live import nvml_gpus, seen_of
 from gpudoc.doctor.causes.said_facts import origin_of
 from gpudoc.doctor.model import RANK, Card, Evidence, Finder, Finding, Observation, Severity, Skip
 from gpudoc.facts.model import NOT_SUPPORTED, Absent, Gpu, Machine, fact_at
+from gpudoc.frozen import dataclass
 
 A = TypeVar("A")
 

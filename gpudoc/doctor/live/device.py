@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from gpudoc.doctor.live.say import NVML, percent
 from gpudoc.doctor.live.trend import Growth, grows
@@ -11,6 +10,7 @@ from gpudoc.doctor.model import Observation
 from gpudoc.doctor.setting import known
 from gpudoc.facts.model import Absent, Fact
 from gpudoc.facts.process import GpuTrack, GpuUser, Watch
+from gpudoc.frozen import dataclass
 
 HOT = ("hardware slowdown", "software thermal slowdown", "hardware thermal slowdown", "power brake")
 

@@ -5,13 +5,14 @@ All figures are estimates: the job is taken as steady, and work as something tha
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gpudoc.doctor.live.pace import JobPace, step_pace
 from gpudoc.doctor.live.phases import Phase, classify
 from gpudoc.doctor.live.shares import JobShares, RankShares, summarise
 from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Stacks, Watch
+from gpudoc.frozen import dataclass
 
 # a rate within this of what can be had is as good as it gets; a gain below it is not worth advising
 ENOUGH = 1.1

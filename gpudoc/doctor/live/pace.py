@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from gpudoc.doctor.live.phases import DATA, classify
 from gpudoc.doctor.live.shares import RankShares, entries
 from gpudoc.facts.process import Stacks, Watch
+from gpudoc.frozen import dataclass
 from gpudoc.units import format_seconds
 
 # samples drawn by lot enter a phase p (1 - p) times each: below this part of it they follow a step's order

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 from gpudoc.facts.live.sources import is_library
 from gpudoc.facts.process import Frame
+from gpudoc.frozen import dataclass
 from gpudoc.knowledge.stacks import Section, stack_rows
 from gpudoc.patterns import Pattern
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
@@ -14,6 +13,7 @@ from gpudoc.doctor.live.unclear import settle
 from gpudoc.facts.live.tree import WORKER_NAME
 from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Frame, Limits, ProcessTrack, Stacks, ThreadStacks, Watch
+from gpudoc.frozen import dataclass
 from gpudoc.patterns import Pattern
 
 _IDLE, _FETCH, _PUT, _BEGIN = "idle", "fetch", "put", "begin"

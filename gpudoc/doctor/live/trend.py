@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
+from gpudoc.frozen import dataclass
 from gpudoc.stats import median, steady_slope
 from gpudoc.units import format_bytes
 

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import FrameType
 
 from gpudoc.errors import GpudocError
@@ -28,6 +28,7 @@ from gpudoc.facts.live.target import check_system, is_python, loads_torch
 from gpudoc.facts.live.tree import descendants, read_environment
 from gpudoc.facts.model import Absent, Fact
 from gpudoc.facts.process import Glance, Stacks, Watch
+from gpudoc.frozen import dataclass
 from gpudoc.own_files import script_arguments
 from gpudoc.process.ending import end_process, signal_group
 from gpudoc.process.lifetime import adopt_orphans, is_running

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from gpudoc.facts.live.sources import is_library, read_lines
 from gpudoc.facts.live.tree import directory_of, read_io, read_stat, read_words
 from gpudoc.facts.process import Frame, Glance, ProcessTrack, Stacks, ThreadStacks, Watch
+from gpudoc.frozen import dataclass
 
 # of a job that uses no CPU and moves no bytes; a slow answer of a server or a disk rarely takes longer
 STILL_S = 10.0

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import pathlib
 import sys
-from dataclasses import dataclass
 
 from gpudoc.errors import GpudocError
 from gpudoc.facts.live.tree import descendants, read_environment, read_stat, read_text, read_words
+from gpudoc.frozen import dataclass
 
 LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "deepspeed")
 

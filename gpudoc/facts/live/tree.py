@@ -6,12 +6,13 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from gpudoc.facts.live.calls import SYSTEM_CALLS, WAITS_ON_A_FILE
 from gpudoc.facts.model import Absent, Fact
 from gpudoc.facts.process import Pages, ProcessTrack
+from gpudoc.frozen import dataclass
 from gpudoc.process.openmp import OpenMp, openmp_of
 
 # Windows has no sysconf; nothing is watched there, and logs are read all the same

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import codecs
-import html
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import chain
 from typing import Union
 
@@ -13,6 +11,7 @@ from gpudoc.errors import GpudocError
 from gpudoc.facts.readers.large_file import LargeFile
 from gpudoc.facts.readers.model import Line
 from gpudoc.facts.redact import place_to_cut
+from gpudoc.frozen import dataclass
 from gpudoc.patterns import Pattern
 
 # the bytes of an input, or a large file that is read in pieces
@@ -317,6 +316,8 @@ def clean_line(raw: str) -> list[str]:
     if not text.isascii():
         text = _repaired(text).translate(_PLAIN)
     if "&" in text and _ENTITY.search(text):
+        import html
+
         # once more for what was escaped twice
         text = html.unescape(html.unescape(text))
     parts = []

@@ -9,11 +9,11 @@ import functools
 import io
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, cast
 
 from gpudoc.errors import GpudocError
+from gpudoc.frozen import dataclass
 from gpudoc.patterns import Pattern
 from gpudoc.process.memory import room_for_pickle
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import warnings
-from dataclasses import dataclass
 from typing import Literal
 
+from gpudoc.frozen import dataclass
 from gpudoc.patterns import Pattern
 
 Genre = Literal["paste", "chapters", "documentation", "source"]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from gpudoc.facts.readers.job_log import Attempt, EndLine, JobLog, RankLog
 from gpudoc.facts.readers.job_order import EndKind, EndOrder, Lead, Leads, find_leads
 from gpudoc.facts.readers.job_reader import lines_around
 from gpudoc.facts.readers.model import Line
+from gpudoc.frozen import dataclass
 from gpudoc.patterns import Pattern
 
 # of so many ranks with the same right to be first, those are named

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from gpudoc.facts.readers.job_end import AttemptEnd, find_ends
 from gpudoc.facts.readers.job_log import JobLog
 from gpudoc.facts.readers.job_repeats import find_common
+from gpudoc.frozen import dataclass
 from gpudoc.shell import is_name
 from gpudoc.units import format_ranges
 

@@ -6,7 +6,7 @@ import functools
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import islice
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from gpudoc.errors import GpudocError
 from gpudoc.facts.readers.clean import Data
 from gpudoc.facts.readers.error_file import is_error_file, read_error_file
 from gpudoc.facts.readers.large_file import LargeFile, open_regular
+from gpudoc.frozen import dataclass
 from gpudoc.patterns import Pattern, Scan
 from gpudoc.shell import quote_path
 

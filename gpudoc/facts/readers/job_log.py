@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from gpudoc.facts.readers.job_files import JobFile
+from gpudoc.frozen import dataclass
 
 Role = Literal["own", "weak", "followed", "named", "exit", "node", "stop", "begin", "member"]
 

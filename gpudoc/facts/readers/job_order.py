@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
 from gpudoc.facts.readers.job_log import Attempt, EndLine, RankLog
+from gpudoc.frozen import dataclass
 from gpudoc.patterns import Pattern
 
 EndKind = Literal[

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 
 from gpudoc.facts.readers.job_end import AttemptEnd
+from gpudoc.frozen import dataclass
 
 _FEWEST = 2
 # attempts that lasted at least so long and differ by no more ended after the same time

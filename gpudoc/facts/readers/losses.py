@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from gpudoc.facts.readers.model import Line
+from gpudoc.frozen import dataclass
 from gpudoc.patterns import IGNORECASE, Pattern
 
 _NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:e[-+]?\d+)?|nan|inf(?:inity)?)"

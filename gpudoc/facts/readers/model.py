@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from typing import Literal
 
@@ -13,6 +13,7 @@ from gpudoc.facts.readers.dumps import MemorySnapshot, RankTrace
 from gpudoc.facts.readers.genre import PASTE, Kind
 from gpudoc.facts.readers.python_errors import ErrorChain
 from gpudoc.facts.readers.words import Found, Words, Written, anchors_of, read_match
+from gpudoc.frozen import dataclass
 from gpudoc.patterns import Pattern, allowed
 
 # in which doctor answers

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from gpudoc.facts.readers.model import Line
+from gpudoc.frozen import dataclass
 from gpudoc.patterns import Pattern
 
 _MOST_LINES, _FEW_LINES = 4_000, 60

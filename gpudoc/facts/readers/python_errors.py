@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from gpudoc.facts.readers.code_paths import Owner, owner_of
+from gpudoc.frozen import dataclass
 
 # what asks a program to end is no error of it
 _STOPS = ("KeyboardInterrupt", "SystemExit", "GeneratorExit")

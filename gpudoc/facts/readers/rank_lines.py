@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from gpudoc.facts.readers.prefixes import unprefixed
+from gpudoc.frozen import dataclass
 from gpudoc.patterns import Pattern
 
 _RANK = Pattern(r"\[(?:rank|Rank|RANK)[:= ]{0,2}(\d{1,5})\]|\brank=(\d{1,5})")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
 from gpudoc.facts.readers.trace import GpuWork, Span, Trace
+from gpudoc.frozen import dataclass
 
 Interval = tuple[float, float]
 # a pause between two kernels of one stream is this long on an idle queue, and nobody's fault

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, NamedTuple
 
 from gpudoc.control_characters import escape_line
 from gpudoc.errors import GpudocError
 from gpudoc.facts.readers.code_paths import owner_of
+from gpudoc.frozen import dataclass
 from gpudoc.patterns import Pattern
 
 # what the main thread of a process does, and what a GPU does; the rest of the main thread's time is Python

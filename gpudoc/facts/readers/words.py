@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+from gpudoc.frozen import dataclass
 from gpudoc.patterns import (
     DOTALL,
     MULTILINE,
@@ -18,6 +18,7 @@ from gpudoc.patterns import (
     allowed,
     to_ascii,
 )
+from gpudoc.prepared import prepared_ways
 
 _SHORTEST = 3
 _OPTIONAL = ("?", "*", "{0", "{,")
@@ -102,6 +103,11 @@ class Words:
         self._known: tuple[Alternative, ...] | None = None
 
     @property
+    def given(self) -> tuple[str, ...]:
+        """The expressions as they were written."""
+        return self._given
+
+    @property
     def _alternatives(self) -> tuple[Alternative, ...]:
         # taken apart when a text is first searched: at import there are hundreds of them and no text
         if self._known is None:
@@ -177,6 +183,19 @@ def ways_of(source: str) -> list[tuple[str, tuple[str, ...]]]:
     """The parts of `source` between the bars outside any group, each with its anchors: lower-case words of which every
     match holds at least one; empty if none is known.
     """
+    known = _prepared().get(source)
+    if known is None:
+        return take_apart(source)
+    if not known or isinstance(known[0], str):
+        return [(source, tuple(known))]
+    return [(way, tuple(anchors)) for way, anchors in known]
+
+
+_prepared = functools.cache(prepared_ways)
+
+
+def take_apart(source: str) -> list[tuple[str, tuple[str, ...]]]:
+    """`ways_of` as it is worked out, for what was not prepared."""
     tokens = [(match.lastgroup or "", match[0], match.start()) for match in _TOKEN.finditer(source)]
     _, anchors, bars = _read_ways(tokens, 0)
     ends = [*bars, len(source)]

@@ -14,10 +14,11 @@ from gpudoc import writing
 from gpudoc.control_characters import escape_line
 from gpudoc.errors import GpudocError
 from gpudoc.locks import InUseError, Lock, take_lock
-from gpudoc.reading import UnreadableError, dump_yaml, read_yaml
+from gpudoc.reading import UnreadableError
 from gpudoc.shell import quote_path
 from gpudoc.train.state.checkpoint import Bad, found_in, newest_good, ruins, settle_ruins
 from gpudoc.workload.config import Config
+from gpudoc.yaml_files import dump_yaml, read_yaml
 
 # what may not change when a run goes on, as far as the config says it
 _FIXED_SECTIONS = ("model", "data", "loss", "optimizer")
