@@ -56,15 +56,14 @@ def diagnose(
     catalogue: Mapping[str, Cause] | None = None,
 ) -> Report:
     """Judge `evidence` by every finder (or those given): a Report whose first finding is the likeliest root cause."""
-    if finders is None or catalogue is None:
-        from gpudoc.doctor import registry
+    from gpudoc.doctor.registry import CATALOGUE, finders_for
 
-        finders = registry.FINDERS if finders is None else finders
-        catalogue = registry.CATALOGUE if catalogue is None else catalogue
+    catalogue = CATALOGUE if catalogue is None else catalogue
     began = time.perf_counter()
     as_written = evidence.reading
     evidence, denial = without_denied(evidence)
     unwanted = set(ignore)
+    finders = finders_for(evidence) if finders is None else finders
     asked = [f for f in finders if f.id not in unwanted and _applies(f, evidence)]
     found, passed, skipped, crashed = _ask(asked, evidence)
     # one finder reads the signatures of many causes

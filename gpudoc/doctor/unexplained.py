@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import cast
 
 from gpudoc.doctor import relayed
-from gpudoc.doctor.causes.kernel_events import unknown_numbers
 from gpudoc.doctor.model import Crashed, Evidence, Finding, Observation, observe
 from gpudoc.doctor.vocabulary import Listed
 from gpudoc.facts.model import Absent, Machine, fact_at
@@ -58,9 +57,11 @@ def look(evidence: Evidence, findings: Sequence[Finding], crashed: Sequence[Cras
     """Signs of trouble left over when no finding is 'broken'; a text with nothing recognised is trouble too."""
     if any(f.severity == "broken" for f in findings):
         return Unexplained()
-    numbers = unknown_numbers(evidence)
-    if numbers:
-        return _wrong("numbers", *numbers)
+    if not isinstance(evidence.machine.kernel_log, Absent):
+        from gpudoc.doctor.causes.kernel_events import unknown_numbers
+
+        if numbers := unknown_numbers(evidence):
+            return _wrong("numbers", *numbers)
     if crashed:
         return _wrong("crashed", *(Observation(f"check {c.id}", c.error, "gpudoc") for c in crashed))
     if evidence.source == "file" and evidence.reading is not None:

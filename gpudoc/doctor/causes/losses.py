@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import statistics
 from collections.abc import Iterator, Sequence
 
 from gpudoc.doctor.causes.sign import quote, text_finder
@@ -75,7 +74,9 @@ def _grew(before: Sequence[float]) -> bool:
     """Whether the last loss is the largest by far, and not one of many that go up and down."""
     if len(before) < 2 or before[-1] < max(before):
         return False
-    usual = statistics.median(abs(value) for value in before)
+    from statistics import median
+
+    usual = median(abs(value) for value in before)
     lowest = min(abs(value) for value in before)
     return before[-1] >= _GREW * lowest and before[-1] >= min(_GREW * usual, _EXPLODED * lowest)
 

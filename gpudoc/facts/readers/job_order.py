@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from statistics import median
 from typing import Literal
 
 from gpudoc.facts.readers.job_log import Attempt, EndLine, RankLog
@@ -314,6 +313,8 @@ def clock_shifts(attempt: Attempt) -> Mapping[int, float]:
     for log in attempt.ranks.values():
         for step, time in log.steps.items():
             by_step.setdefault(step, []).append(time)
+    from statistics import median
+
     usual = {step: median(times) for step, times in by_step.items() if len(times) > 1}
     shifts = {}
     for rank, log in attempt.ranks.items():

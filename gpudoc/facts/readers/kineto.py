@@ -11,12 +11,14 @@ import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpudoc.errors import GpudocError
 from gpudoc.facts.readers.large_file import GZIP, LargeFile, blocks, open_regular
-from gpudoc.facts.readers.nsys import read_database
-from gpudoc.facts.readers.trace import Trace, TraceGather
 from gpudoc.patterns import Match, Pattern
+
+if TYPE_CHECKING:
+    from gpudoc.facts.readers.trace import Trace, TraceGather
 
 _CHUNK = 4 << 20
 # an event longer than this is none
@@ -53,6 +55,9 @@ def is_trace(path: Path) -> bool:
 
 def read_trace(path: Path) -> Trace:
     """The trace in a file of any size; GpudocError when it holds no event of a training process."""
+    from gpudoc.facts.readers.nsys import read_database
+    from gpudoc.facts.readers.trace import TraceGather
+
     gather = TraceGather()
     try:
         handle = open_regular(path)
