@@ -27,7 +27,11 @@ def escape_controls(text: str) -> str:
 
 def escape_line(text: object) -> str:
     """One line: as `escape_controls`, with line ends written out too."""
-    return _IN_LINE.sub(_escape, str(text)).replace("\t", " ")
+    said = str(text)
+    # the expression takes longer to compile than most names to write
+    if said.isascii() and said.isprintable():
+        return said
+    return _IN_LINE.sub(_escape, said).replace("\t", " ")
 
 
 def to_json(document: Mapping[str, object], *, indent: int | None = 2, ascii_only: bool = False) -> str:

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import MISSING, Field, FrozenInstanceError, fields
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
@@ -41,13 +41,11 @@ def _make(cls: type, is_kw_only: bool) -> type:
     def __hash__(self: object) -> int:
         return hash(hashed(self))
 
-    for method in (__init__, __eq__, __hash__):
+    methods: tuple[Callable[..., Any], ...] = (__init__, __eq__, __hash__, *_SHARED)
+    for method in methods:
         if method.__name__ not in own:
             setattr(made, method.__name__, method)
-    for method in _SHARED:
-        if method.__name__ not in own:
-            setattr(made, method.__name__, method)
-    return made
+    return cast(type, made)
 
 
 def _getter(names: list[str]) -> Callable[[object], object]:

@@ -17,11 +17,16 @@ INSTALL = f'{ARCHIVE} has doctor; for the rest install gpudoc, in a clone of it:
 
 def read_own_file(path: Path) -> str:
     """The text of a file below this package; outside an archive also of any other. OSError when there is none."""
+    return read_own_bytes(path).decode("utf-8").replace("\r\n", "\n")
+
+
+def read_own_bytes(path: Path) -> bytes:
+    """The bytes of such a file as they are stored."""
     place = str(path)
     if isinstance(_loader, zipimporter) and path.is_relative_to(Path(_loader.archive)):
         # a Path forgets how the archive was named, ./gpudoc.pyz for one; its importer does not
         place = f"{_loader.archive}{os.sep}{path.relative_to(Path(_loader.archive))}"
-    return _loader.get_data(place).decode("utf-8").replace("\r\n", "\n")
+    return _loader.get_data(place)
 
 
 def script_arguments(path: Path) -> list[str]:

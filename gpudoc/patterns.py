@@ -8,6 +8,7 @@ same is given up.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 import signal
@@ -212,9 +213,7 @@ class Linear:
             # it is compiled: the archive of `make zipapp` has none
             raise NoLinearEngineError(f"RE2 cannot be imported: {problem}") from None
 
-        options = re2.RE2.Options()
-        options.encoding = options.Encoding.LATIN1
-        options.log_errors = False
+        options = _linear_options()
         self.source = source
         if not source.isascii() or _BEYOND_ASCII in source:
             raise ValueError(f"letters beyond ASCII: {source}")
@@ -235,6 +234,16 @@ class Linear:
             yield spans
             begin, end = spans[0]
             start = end if end > begin else end + 1
+
+
+@functools.cache
+def _linear_options() -> object:
+    from re2 import _re2 as re2  # type: ignore[attr-defined]
+
+    options = re2.RE2.Options()
+    options.encoding = options.Encoding.LATIN1
+    options.log_errors = False
+    return options
 
 
 class Scan:

@@ -59,7 +59,7 @@ def lines() -> Iterator[str]:
         rows = load_folder(SIGNATURE_FOLDER, families=families)
         everything += rows
         value = {"rows": [frozen(row) for row in rows], "anchors": anchors_of_rows(rows)}
-        yield f"{key_of(SIGNATURES, texts_of(families))}\t{_json(value)}"
+        yield f"{key_of(SIGNATURES, *texts_of(families))}\t{_json(value)}"
     sources = sorted({source for words in _own_words(everything) for source in words})
     yield f"{WAYS}\t{_json({source: _ways(source) for source in sources})}"
 
@@ -77,7 +77,7 @@ def _line(kind: str, value: object, text: str) -> Iterator[str]:
     except TypeError:
         return
     if json.loads(written) == value:
-        yield f"{key_of(kind, (text,))}\t{written}"
+        yield f"{key_of(kind, text)}\t{written}"
 
 
 def _json(value: object) -> str:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpudoc.control_characters import escape_line
-from gpudoc.doctor import document, fleet, ranks
 from gpudoc.doctor.diagnose import diagnose
 from gpudoc.doctor.model import Evidence, Expectation, Observation, Report, Skipped, Source
 from gpudoc.errors import GpudocError
@@ -83,6 +82,8 @@ def examine_job(files: Sequence[JobFile], whole: Report | None, request: Request
     None where the files are of no such job. `whole` is the report of all lines as one text, which counts where the
     lines of that rank prove nothing.
     """
+    from gpudoc.doctor import ranks
+
     job = ranks.read_job(files)
     failure = judge_job(job, ranks.rank_rows()) if job is not None else None
     if job is None or failure is None:
@@ -156,6 +157,8 @@ def _examine_sources(request: Request, progress: Progress) -> Report:
             texts.append((name, data))
             places.append(Path(name if source == "-" else source))
         else:
+            from gpudoc.doctor import document
+
             saved.append((name, document.load(own, name=name)))
     if texts and saved:
         raise GpudocError(
@@ -164,7 +167,11 @@ def _examine_sources(request: Request, progress: Progress) -> Report:
         )
     if texts:
         return _examine_texts(texts, places, request)
-    return _again(saved[0][1], request) if len(saved) == 1 else fleet.compare(saved)
+    if len(saved) == 1:
+        return _again(saved[0][1], request)
+    from gpudoc.doctor import fleet
+
+    return fleet.compare(saved)
 
 
 def _examine_logs(paths: Sequence[Path], request: Request, progress: Progress) -> Report:

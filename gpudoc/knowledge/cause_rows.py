@@ -13,12 +13,12 @@ from typing import cast
 
 from gpudoc.knowledge.tables import FOLDER, Row, read_table, read_texts
 from gpudoc.own_files import read_own_file
-from gpudoc.patterns import MULTILINE, Pattern
+from gpudoc.patterns import Pattern
 
 # in the order in which a screen shows them; the file of an area has its name in small letters
 AREAS = ("GPU", "driver", "PyTorch", "container", "memory", "data", "network", "program", "code", "fleet")
 _ELSE = "program"
-_ROW = Pattern(r"^- id: (\w+)\n(?:(?: .*)?\n)*", MULTILINE)
+_BEGIN = "\n- id: "
 _RULED_OUT = r"\n  ruled_out_by:\n((?: +- \S+\n)+)"
 
 
@@ -30,7 +30,12 @@ def rows_by_area(folder: Path) -> Mapping[str, Mapping[str, str]]:
 
 def cut_rows(text: str) -> Mapping[str, str]:
     """The rows of a file of causes as they are written, by their ids."""
-    return {match[1]: match[0] for match in _ROW.finditer(text)}
+    rows = {}
+    for part in f"\n{text}".split(_BEGIN)[1:]:
+        # a remark between two rows belongs to none
+        row = part.partition("\n#")[0].removesuffix("\n")
+        rows[row.partition("\n")[0]] = f"{_BEGIN[1:]}{row}\n"
+    return rows
 
 
 @functools.cache

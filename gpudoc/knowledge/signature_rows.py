@@ -14,7 +14,7 @@ from typing import Any, Literal, cast
 
 from gpudoc.frozen import dataclass
 from gpudoc.knowledge.tables import FOLDER, Row, parse_texts
-from gpudoc.own_files import read_own_file
+from gpudoc.own_files import read_own_bytes, read_own_file
 from gpudoc.patterns import MULTILINE, Pattern
 from gpudoc.prepared import find_prepared
 
@@ -91,9 +91,9 @@ class OwnRows(Sequence[Signature]):
         return len(self._rows)
 
 
-def texts_of(families: Sequence[str]) -> tuple[str, ...]:
+def texts_of(families: Sequence[str]) -> tuple[bytes, ...]:
     """The files of which rows of these families are made."""
-    return tuple(read_own_file(_FOLDER / f"{name}.yaml") for name in (VOCABULARY, *families))
+    return tuple(read_own_bytes(_FOLDER / f"{name}.yaml") for name in (VOCABULARY, *families))
 
 
 def frozen(row: Signature) -> Row:
@@ -104,7 +104,7 @@ def frozen(row: Signature) -> Row:
 
 
 def _thawed(row: dict[str, Any]) -> Signature:
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
+    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
     for name in _GROUPS & row.keys():
         values[name] = tuple(map(tuple, row[name]))
     return Signature(**values)

@@ -16,6 +16,8 @@ TABLE = "wording.tsv"
 # two answers that are no cause: nothing is wrong, and what is wrong is nothing that doctor knows
 HEALTHY, OTHER = "healthy", "other"
 _TOKEN = Pattern(r"[a-z_][a-z_0-9]{1,24}|[а-яё]{2,24}|[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]+")
+# the same where no other letter stands in the text, and compiled in a tenth of the time
+_ASCII_TOKEN = Pattern(r"[a-z_][a-z_0-9]{1,24}")
 _READ_CHARACTERS = 20_000
 # Russian words change their ends
 _STEM = 6
@@ -69,7 +71,10 @@ class LearnedTable:
 
 def tokens(text: str) -> list[str]:
     """The words of a text in order, as the table knows them; Chinese, Japanese and Korean as pairs of characters."""
-    return [token for found in _TOKEN.findall(text[:_READ_CHARACTERS].lower()) for token in _split(found)]
+    read = text[:_READ_CHARACTERS].lower()
+    if read.isascii():
+        return _ASCII_TOKEN.findall(read)
+    return [token for found in _TOKEN.findall(read) for token in _split(found)]
 
 
 def _split(found: str) -> Iterator[str]:

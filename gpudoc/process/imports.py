@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from gpudoc.errors import GpudocError
-from gpudoc.process.ending import how_it_ended
 
 ASK_DOCTOR = "gpudoc doctor names the cause and the fix"
 _LONGEST_IMPORT_S = 120.0
@@ -47,6 +46,8 @@ def refuse_broken_torch() -> None:
         return
     last = next(reversed(done.stderr.decode("utf-8", "replace").strip().splitlines()), "")
     # of one that was killed the last line is a frame, and says nothing
+    from gpudoc.process.ending import how_it_ended
+
     raise GpudocError(torch_fails(last if done.returncode > 0 else how_it_ended(done.returncode)), hint=ASK_DOCTOR)
 
 

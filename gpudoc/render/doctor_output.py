@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpudoc.control_characters import to_json
-from gpudoc.doctor import document
 from gpudoc.doctor.model import Observation, Report
 from gpudoc.errors import GpudocError
 from gpudoc.facts.model import Absent, Gpu, Machine
@@ -97,7 +96,9 @@ def show(report: Report, output: Output) -> None:
             places = find_places(report, output.sources, Path.cwd())
             write_whole(output.sarif, to_json(render_sarif(clean, places)) + "\n", hint="--sarif doctor.sarif")
         if output.json:
-            console.print_json(whole(document.dump(clean)))
+            from gpudoc.doctor.document import dump
+
+            console.print_json(whole(dump(clean)))
         elif output.markdown:
             shown = _sayable(clean)
             console.stdout(plain=True).print(render_markdown(shown), end="", soft_wrap=True)
@@ -183,7 +184,9 @@ def _save(path: Path, report: Report) -> None:
 
     match path.suffix.lower():
         case ".json":
-            text = to_json(document.dump(report)) + "\n"
+            from gpudoc.doctor.document import dump
+
+            text = to_json(dump(report)) + "\n"
         case ".md" | ".markdown":
             text = render_markdown(report)
         case ".html" | ".htm":

@@ -20,8 +20,6 @@ from gpudoc.process.memory import room_for_pickle
 if TYPE_CHECKING:
     from gpudoc.facts.readers.clean import Data
 
-# pickles of protocol 2 and later, as both dumps are
-_PICKLE = b"\x80"
 # the holder of blocks that were made while nobody recorded where
 NOT_RECORDED = "not recorded"
 _LONGEST_WORDS, _LONGEST_LIST, _MOST_VALUES = 1_000, 400_000, 256
@@ -77,11 +75,6 @@ class MemorySnapshot:
     device_free_bytes: int | None
     holders: tuple[tuple[str, int], ...]
     owners: tuple[tuple[str, int], ...] = ()
-
-
-def is_dump(data: Data) -> bool:
-    """Whether the bytes begin as a pickle does."""
-    return data[:1] == _PICKLE
 
 
 def read_dump(data: Data, name: str) -> RankTrace | tuple[MemorySnapshot, ...]:

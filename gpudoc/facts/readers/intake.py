@@ -8,28 +8,14 @@ import stat
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 from gpudoc.control_characters import escape_line
 from gpudoc.errors import GpudocError
 from gpudoc.facts.model import Absent, Fact, Machine
-from gpudoc.facts.readers import (
-    collect_env,
-    container_cli,
-    dcgm,
-    fabric,
-    kernel_log,
-    kinds,
-    mentions,
-    nvidia_smi,
-    nvlink,
-    packages,
-    precision,
-    smi_query,
-    tracebacks,
-)
+from gpudoc.facts.readers import collect_env, kinds, mentions, nvidia_smi, packages, precision, tracebacks
 from gpudoc.facts.readers.clean import Data, clean, head_of
-from gpudoc.facts.readers.dumps import RankTrace, is_dump, read_dump
 from gpudoc.facts.readers.error_file import read_error_file
 from gpudoc.facts.readers.gather import Gather
 from gpudoc.facts.readers.genre import PASTE, Kind, genre_of
@@ -43,6 +29,8 @@ _HELD_BYTES, _MOST_BYTES = 64 << 20, 4 << 30
 _MOST_HELD_BYTES = 256 << 20
 _STDIN = "standard input"
 _UNPACKED_AT_ONCE = 1 << 20
+# of protocol 2 and later, as the dumps of PyTorch are
+_PICKLE = b"\x80"
 
 
 def load(path: Path) -> Data:
@@ -118,17 +106,27 @@ def read(data: bytes | str, *, source: str = "", name: str = "the input") -> Rea
     return read_lines(clean(raw, source, name=name), genre_of(head_of(raw, name=name), name))
 
 
+def is_dump(data: Data) -> bool:
+    """Whether the bytes begin as a pickle does."""
+    return data[:1] == _PICKLE
+
+
 def read_all(inputs: Sequence[tuple[str, Data]]) -> Reading:
     """Several texts as the evidence of one machine, each line citing the name of its input when there is more
     than one. Documentation and programs among them are about no machine, and are left out."""
     several = len(inputs) > 1
-    dumped = [read_dump(data, name) for name, data in inputs if is_dump(data)]
+    dumps = [(name, data) for name, data in inputs if is_dump(data)]
     inputs = [(name, data) for name, data in inputs if not is_dump(data)]
     read = [(genre_of(head_of(data, name=name), name), name, data) for name, data in inputs]
     pastes = [one for one in read if one[0].genre in ("paste", "chapters")]
     lines: list[Line] = []
     for _, name, data in pastes or read:
         lines += clean(data, name if several else "", name=name)
+    if not dumps:
+        return read_lines(tuple(lines), (pastes or read)[0][0] if read else PASTE)
+    from gpudoc.facts.readers.dumps import RankTrace, read_dump
+
+    dumped = [read_dump(data, name) for name, data in dumps]
     traces = tuple(one for one in dumped if isinstance(one, RankTrace))
     snapshots = tuple(gpu for one in dumped if not isinstance(one, RankTrace) for gpu in one)
     reading = read_lines(tuple(lines), (pastes or read)[0][0] if read else PASTE)
@@ -142,13 +140,11 @@ def read_lines(lines: tuple[Line, ...], kind: Kind = PASTE) -> Reading:
     gather = Gather()
     collect_env.read(lines, gather)
     nvidia_smi.read(lines, gather)
-    smi_query.read(lines, gather)
-    dcgm.read(lines, gather)
-    nvlink.read(lines, gather)
-    container_cli.read(lines, gather)
+    for name in ("smi_query", "dcgm", "nvlink", "container_cli"):
+        _read_rare(name, text, gather)
     packages.read(lines, gather)
-    kernel_log.read(lines, gather)
-    fabric.read(lines, gather)
+    for name in ("kernel_log", "fabric"):
+        _read_rare(name, text, gather)
     mentions.read(text, gather)
     precision.read(text, gather)
     kinds.read(text, gather)
@@ -160,6 +156,31 @@ def read_lines(lines: tuple[Line, ...], kind: Kind = PASTE) -> Reading:
         origins=dict(gather.origins),
         failures=tracebacks.read(text),
     )
+
+
+# words of which one stands in every text in which these readers find something
+_RARE: Mapping[str, tuple[str, ...]] = {
+    "smi_query": (
+        *("gpu 00", "<gpu id", "</", "ecc mode", "ecc errors", "remapped rows", "retired pages", "memory usage"),
+        *("gpu link info", "reasons", "mig mode", "vgpu software", "reset status", "power readings", "max clocks"),
+        *("current temp", "slowdown temp", "shutdown temp"),
+    ),
+    "dcgm": ("|", "dcgm", "test_categories", "health monitor report", "diagnostic"),
+    "nvlink": ("link", "gpuid", "sys", "node", "phb", "pxb", "pix", "psb", *(f"nv{digit}" for digit in range(10))),
+    "container_cli": (
+        *("nvrm version:", "cuda version:", "device index:", "model:", "gpu uuid:", "bus location:", "architecture:"),
+    ),
+    "kernel_log": ("nvrm", "xid", "kill", "pci", "suspend", "hibernat", "nvidia", "lockdown", "key was", "aer:",
+                   "rminit"),
+    "fabric": ("[tid ", "nvswitch"),
+}  # fmt: skip
+
+
+def _read_rare(name: str, text: Text, gather: Gather) -> None:
+    """Let a reader read that is imported for few texts."""
+    # links may be counted under a GPU that another report named
+    if text.may_hold(_RARE[name]) or (name == "nvlink" and gather.gpu_indices()):
+        import_module(f"gpudoc.facts.readers.{name}").read(text.lines, gather)
 
 
 def read_machine(machine: Machine) -> Reading | None:

@@ -6,7 +6,6 @@ from dataclasses import field
 
 from gpudoc.facts.readers.job_log import Attempt, EndLine, JobLog, RankLog
 from gpudoc.facts.readers.job_order import EndKind, EndOrder, Lead, Leads, find_leads
-from gpudoc.facts.readers.job_reader import lines_around
 from gpudoc.facts.readers.model import Line
 from gpudoc.frozen import dataclass
 from gpudoc.patterns import Pattern
@@ -175,6 +174,8 @@ def _duration(attempt: Attempt, sign: EndLine | None) -> float | None:
 
 def lines_of(job: JobLog, end: AttemptEnd) -> tuple[Line, ...]:
     """What the first rank wrote around its failure, and what launchers and the system said of it."""
+    from gpudoc.facts.readers.job_reader import lines_around
+
     attempt = next(one for one in job.attempts if one.number == end.number)
     log = attempt.ranks.get(-1 if end.rank is None else end.rank)
     around: tuple[Line, ...] = ()

@@ -6,15 +6,17 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import field
 from itertools import islice
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from gpudoc.facts.model import Machine
-from gpudoc.facts.readers.dumps import MemorySnapshot, RankTrace
 from gpudoc.facts.readers.genre import PASTE, Kind
 from gpudoc.facts.readers.python_errors import ErrorChain
 from gpudoc.facts.readers.words import Found, Words, Written, anchors_of, read_match
 from gpudoc.frozen import dataclass
 from gpudoc.patterns import Pattern, allowed
+
+if TYPE_CHECKING:
+    from gpudoc.facts.readers.dumps import MemorySnapshot, RankTrace
 
 # in which doctor answers
 Language = Literal["en", "zh", "ru"]

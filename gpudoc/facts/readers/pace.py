@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import statistics
 from collections.abc import Sequence
 
 from gpudoc.facts.readers.model import Line
@@ -91,12 +90,16 @@ class Pace:
     def jumped(self) -> bool:
         """Whether one behind the first takes several times what is usual."""
         values = [one.seconds for one in self.times]
-        return len(values) > _FEWEST and max(values[1:]) >= _JUMPED * statistics.median(values)
+        from statistics import median
+
+        return len(values) > _FEWEST and max(values[1:]) >= _JUMPED * median(values)
 
     def _ends(self) -> tuple[float, float]:
         part = max(1, len(self.times) // 3)
         values = [one.seconds for one in self.times]
-        return statistics.median(values[:part]), statistics.median(values[-part:])
+        from statistics import median
+
+        return median(values[:part]), median(values[-part:])
 
 
 def read_pace(lines: Sequence[Line]) -> Pace | None:

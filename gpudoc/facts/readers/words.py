@@ -253,8 +253,8 @@ def _choices(ways: list[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def _better(best: tuple[str, ...], words: tuple[str, ...]) -> tuple[str, ...]:
-    # long words are rare; each further choice makes a hit likelier
-    if not all(len(word) >= _SHORTEST for word in words):
+    # long words are rare, and so is any letter of a script that most texts have not; a further choice is another hit
+    if not all(len(word) >= _SHORTEST or (word and not word.isascii()) for word in words):
         return best
     return words if not best or _weight(words) > _weight(best) else best
 

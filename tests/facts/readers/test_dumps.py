@@ -10,7 +10,8 @@ import sys
 import pytest
 
 from gpudoc.errors import GpudocError
-from gpudoc.facts.readers.dumps import MemorySnapshot, RankTrace, is_dump, read_dump
+from gpudoc.facts.readers.dumps import MemorySnapshot, RankTrace, read_dump
+from gpudoc.facts.readers.intake import is_dump
 
 FRAMES = [
     {"filename": "/env/torch/distributed/distributed_c10d.py", "line": 2800, "name": "all_reduce"},
