@@ -21,6 +21,7 @@ import gpudoc.doctor
 import gpudoc.facts.readers
 from gpudoc.doctor.signatures import anchors_of_rows
 from gpudoc.doctor.vocabulary import Listed, as_words
+from gpudoc.facts.readers import words as readers_words
 from gpudoc.facts.readers.words import Words, take_apart
 from gpudoc.knowledge import tables
 from gpudoc.knowledge.cause_rows import own_rows
@@ -46,6 +47,8 @@ _SECTIONS = ("packagers", "places")
 
 def lines() -> Iterator[str]:
     """Every line of the file, in its order."""
+    # nothing is made of what was prepared before
+    readers_words.ways_of = take_apart
     for path in sorted(tables.FOLDER.glob("*.yaml")):
         text = read_own_file(path)
         yield from _line(tables.TABLE, tables.parse_table(text), text)
@@ -53,7 +56,6 @@ def lines() -> Iterator[str]:
         yield from _line(tables.TEXTS, tables.parse_texts(row), row)
     vocabulary = read_own_file(SIGNATURE_FOLDER / f"{VOCABULARY}.yaml")
     yield from _line(ROWS, parse_rows(vocabulary), vocabulary)
-    # the rows without what was prepared of them before
     everything: list[Signature] = []
     for families in (FAMILIES, (CODE,)):
         rows = load_folder(SIGNATURE_FOLDER, families=families)

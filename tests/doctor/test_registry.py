@@ -3,9 +3,11 @@ from __future__ import annotations
 import ast
 import importlib
 import itertools
+import pkgutil
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import get_args
 
@@ -14,11 +16,15 @@ import pytest
 import gpudoc.doctor
 from gpudoc.doctor import causes
 from gpudoc.doctor.causes import traced, watched
-from gpudoc.doctor.model import Card, Packager, Place, Remedy, Setting
-from gpudoc.doctor.registry import CATALOGUE, FINDERS
+from gpudoc.doctor.model import Card, Evidence, Packager, Place, Remedy, Setting
+from gpudoc.doctor.registry import CATALOGUE, FINDERS, TEXT_GATES, finders_for
 from gpudoc.doctor.xid_advice import CONTAINED, advise_for, advise_recovery, got_over
+from gpudoc.facts.readers import intake
+from gpudoc.knowledge.signature_rows import CODE, load_folder
+from gpudoc.knowledge.tables import FOLDER
 from gpudoc.knowledge.xids import all_sxids, all_xids
 
+SIGNATURES = FOLDER / "signatures"
 NO_VERB = re.compile(
     r"[^A-Z]|.*[?:]$|(?:A|An|And|Can|Does|Else|Fewer|For|How|If|In|Is|It|Its|More|No|Not|On|Or|The|Then|Until|What|When"
     r"|Where|Which|Who|Why|With|Without)\b"
@@ -100,9 +106,43 @@ def test_every_file_of_the_causes_that_has_finders_is_asked_once():
 
 
 def test_what_judges_brings_in_nothing_that_watches_parses_or_asks_the_system():
-    code = "import sys, gpudoc.doctor.registry; print(*sys.modules)"
+    code = "import sys; from gpudoc.doctor.registry import FINDERS; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     heavy = {"multiprocessing", "psutil", "yaml", "tempfile", "importlib.resources"}
     assert "gpudoc.doctor.causes.chain" in done.stdout.split()
     assert not heavy & set(done.stdout.split())
     assert not re.findall(r"gpudoc\S*(?:live\.|watched|traced|timeline|facts\.process)\S*", done.stdout)
+
+
+def test_each_file_that_judges_texts_has_a_gate_and_they_are_asked_in_one_order():
+    judging = [
+        module.name
+        for module in pkgutil.iter_modules(causes.__path__)
+        if any(one.reads == "text" for one in getattr(import_module(f"{causes.__name__}.{module.name}"), "FINDERS", ()))
+    ]
+    assert list(TEXT_GATES) == judging
+
+
+def test_behind_a_closed_gate_no_finder_has_anything_to_say():
+    rows = [*load_folder(SIGNATURES, examples=True), *load_folder(SIGNATURES, examples=True, families=(CODE,))]
+    num_closed = 0
+    for example in [example for row in rows for example in row.examples][::3]:
+        reading = intake.read(example)
+        evidence = Evidence(source="file", machine=reading.machine, reading=reading)
+        for name, gate in TEXT_GATES.items():
+            if gate.is_open(evidence):
+                continue
+            num_closed += 1
+            finders = [one for one in import_module(f"{causes.__name__}.{name}").FINDERS if one.reads == "text"]
+            assert not [found for one in finders for found in one.find(evidence)], (name, example)
+    assert num_closed > 1000
+
+
+def test_of_a_text_the_same_is_found_by_few_finders_as_by_all():
+    text = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+    reading = intake.read(text)
+    evidence = Evidence(source="file", machine=reading.machine, reading=reading)
+    few = [one for one in finders_for(evidence) if one.reads == "text"]
+    every = [one for one in FINDERS if one.reads == "text"]
+    assert set(few) < set(every)
+    assert [f.id for one in few for f in one.find(evidence)] == [f.id for one in every for f in one.find(evidence)]
