@@ -24,6 +24,7 @@ check: $(VENV)/.ready-test $(VENV)/.ready-docs  ## lint, types, layers, docs
 	$(BIN)/mypy --config-file tools/elsewhere.ini --platform darwin --cache-dir .mypy_cache/darwin
 	$(BIN)/lint-imports
 	$(BIN)/python tools/help_blocks.py
+	$(BIN)/python tools/prepare.py
 	$(BIN)/python -m benchmarks.gpu_check.readme
 	$(BIN)/python -m tools.handbook
 

@@ -126,7 +126,7 @@ def test_each_file_that_judges_texts_has_a_gate_and_they_are_asked_in_one_order(
 def test_behind_a_closed_gate_no_finder_has_anything_to_say():
     rows = [*load_folder(SIGNATURES, examples=True), *load_folder(SIGNATURES, examples=True, families=(CODE,))]
     num_closed = 0
-    for example in [example for row in rows for example in row.examples][::3]:
+    for example in [example for row in rows for example in row.examples]:
         reading = intake.read(example)
         evidence = Evidence(source="file", machine=reading.machine, reading=reading)
         for name, gate in TEXT_GATES.items():
