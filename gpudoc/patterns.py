@@ -206,18 +206,11 @@ class Linear:
 
     def __init__(self, source: str) -> None:
         """ValueError without RE2 and for what it does not know: a look around, a reference back, more than ASCII."""
-        try:
-            # not its wrapper, which encodes the text for each search; and a live doctor needs neither
-            from re2 import _re2 as re2  # type: ignore[attr-defined]
-        except ImportError as problem:
-            # it is compiled: the archive of `make zipapp` has none
-            raise NoLinearEngineError(f"RE2 cannot be imported: {problem}") from None
-
-        options = _linear_options()
+        engine, options = _linear_engine()
         self.source = source
         if not source.isascii() or _BEYOND_ASCII in source:
             raise ValueError(f"letters beyond ASCII: {source}")
-        self._engine = re2.RE2(source.encode(), options)
+        self._engine = engine(source.encode(), options)
         if not self._engine.ok():
             raise ValueError(f"{self._engine.error().decode()}: {source}")
         self.names: Mapping[str, int] = {name.decode(): place for name, place in self._engine.NamedCapturingGroups()}
@@ -237,13 +230,16 @@ class Linear:
 
 
 @functools.cache
-def _linear_options() -> object:
-    from re2 import _re2 as re2  # type: ignore[attr-defined]
-
+def _linear_engine() -> tuple[Any, Any]:
+    try:
+        # not its wrapper, which encodes the text for each search; and a live doctor needs neither
+        from re2 import _re2 as re2  # type: ignore[attr-defined]
+    except ImportError as problem:
+        # it is compiled: the archive of `make zipapp` has none
+        raise NoLinearEngineError(f"RE2 cannot be imported: {problem}") from None
     options = re2.RE2.Options()
-    options.encoding = options.Encoding.LATIN1
-    options.log_errors = False
-    return options
+    options.encoding, options.log_errors = options.Encoding.LATIN1, False
+    return re2.RE2, options
 
 
 class Scan:
@@ -276,8 +272,7 @@ class Scan:
         return (match.span() for match in self._engine.finditer(text))
 
 
-_NOWHERE: Span = (-1, -1)
-_BEYOND_ASCII = r"\u"
+_NOWHERE, _BEYOND_ASCII = (-1, -1), r"\u"
 
 
 class _Stand(dict[int, str]):

@@ -159,7 +159,7 @@ def in_tables() -> dict[Expression, str]:
 def of_messages() -> list[Linear | Pattern]:
     """Every expression of the signatures, the vocabulary and the finders, as it is searched for."""
     assert registry.FINDERS
-    groups = [group for row in signature_rows.signatures() for group in (row.any, *row.all, *row.about, row.unless)]
+    groups = [group for row in signature_rows.OwnRows() for group in (row.any, *row.all, *row.about, row.unless)]
     groups += [signature_rows.vocabulary(name) for name in signature_rows._own_lists()]
     kept = [as_words(group) for group in groups if group]
     kept += [*sign._known.values(), *(one for _, one in kinds._KINDS if isinstance(one, Words))]

@@ -189,7 +189,7 @@ def test_a_refusal_and_the_report_of_a_fault(tmp_path, capsys, monkeypatch):
     def fail(**_):
         raise ZeroDivisionError(TEXT)
 
-    monkeypatch.setattr(app, "app", fail)
+    monkeypatch.setattr(app, "application", lambda _: fail)
     assert app.run(["doctor"]) == 70
     (report,) = tmp_path.glob("gpudoc-fault-*.txt")
     assert_private(report.read_text("utf-8"))

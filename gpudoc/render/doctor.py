@@ -15,10 +15,8 @@ from gpudoc.render.language import Say, in_own_language
 from gpudoc.units import format_bytes, format_count
 
 _MOST_LINES, _MOST_HOLDERS = 12, 10
-# a value of so many characters is a line of words; a shorter one stands in another by chance
-_A_LINE = 20
-# below so many columns a sentence may take twice the lines
-_SLIM = 60
+# a value of so many characters is a line of words; below so many columns a sentence may take twice the lines
+_A_LINE, _SLIM = 20, 60
 _BETWEEN = " · "
 _COUNTED = Pattern(r"\d GPUs? |\bGPU \d")
 _ABOUT_HOLDERS = ("oom_other_process", "gpu_memory_orphaned", "compute_mode_exclusive", "gpu_shared")

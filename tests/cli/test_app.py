@@ -84,7 +84,7 @@ def test_a_fault_of_gpudoc_itself_says_how_to_report_it(monkeypatch, capsys, tmp
     def explode(**_):
         raise ZeroDivisionError("inside")
 
-    monkeypatch.setattr(app, "app", explode)
+    monkeypatch.setattr(app, "application", lambda _: explode)
     assert app.run(["doctor"]) == 70
     said = capsys.readouterr().err
     (report,) = tmp_path.glob("gpudoc-fault-*.txt")
@@ -96,7 +96,7 @@ def test_a_machine_without_memory_is_no_fault_of_gpudoc(monkeypatch, capsys):
     def starve(**_):
         raise MemoryError
 
-    monkeypatch.setattr(app, "app", starve)
+    monkeypatch.setattr(app, "application", lambda _: starve)
     assert app.run(["bench"]) == 2
     assert "got no more memory" in capsys.readouterr().err
 
@@ -105,7 +105,7 @@ def test_an_interrupt_is_130(monkeypatch):
     def interrupt(**_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(app, "app", interrupt)
+    monkeypatch.setattr(app, "application", lambda _: interrupt)
     assert app.run(["bench"]) == 130
 
 
@@ -115,7 +115,7 @@ def test_what_follows_the_dashes_is_left_to_the_watched_command(monkeypatch):
     def record(**options):
         seen.update(options)
 
-    monkeypatch.setattr(app, "app", record)
+    monkeypatch.setattr(app, "application", lambda _: record)
     app.run(["doctor", "--seconds", "5", "--", "python", "train.py", "--", "--json"])
     assert seen["args"] == ["doctor", "--seconds", "5"]
     assert seen["obj"].command == ("python", "train.py", "--", "--json")

@@ -111,7 +111,7 @@ def test_a_fault_is_told_where_not_even_its_report_can_be_written(monkeypatch, c
     from gpudoc.cli import app
 
     monkeypatch.setattr("tempfile.tempdir", "/proc/nowhere")
-    monkeypatch.setattr(app, "app", lambda **_: 1 / 0)
+    monkeypatch.setattr(app, "application", lambda _: lambda **_: 1 / 0)
     assert app.run(["doctor"]) == 70
     said = capsys.readouterr().err
     assert "open an issue with these lines:" in said
@@ -145,5 +145,5 @@ def test_a_command_whose_reader_went_before_it_had_an_answer_is_no_success(monke
     def lose(**_):
         raise BrokenPipeError
 
-    monkeypatch.setattr(app, "app", lose)
+    monkeypatch.setattr(app, "application", lambda _: lose)
     assert app.run(arguments) == code

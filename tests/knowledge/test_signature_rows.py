@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpudoc.knowledge import signature_rows
-from gpudoc.knowledge.signature_rows import RowError, load_folder, signatures, vocabulary
+from gpudoc.knowledge.signature_rows import OwnRows, RowError, load_folder, vocabulary
 
 FOLDER = Path(signature_rows.__file__).parent / "signatures"
 GOOD = """
@@ -31,11 +31,11 @@ def last(folder, row):
 
 def test_what_is_used_holds_everything_but_the_examples():
     with_examples = load_folder(FOLDER, examples=True)
-    assert [row.id for row in signatures()] == [row.id for row in with_examples]
-    assert [(row.any, row.all, row.unless, row.confidence, row.source) for row in signatures()] == [
+    assert [row.id for row in OwnRows()] == [row.id for row in with_examples]
+    assert [(row.any, row.all, row.unless, row.confidence, row.source) for row in OwnRows()] == [
         (row.any, row.all, row.unless, row.confidence, row.source) for row in with_examples
     ]
-    assert not any(row.examples or row.others for row in signatures())
+    assert not any(row.examples or row.others for row in OwnRows())
     assert all(row.examples for row in with_examples)
 
 

@@ -9,6 +9,7 @@ import pytest
 from gpudoc.errors import GpudocError
 from gpudoc.facts.readers import kineto as reader
 from gpudoc.facts.readers.kineto import is_trace, read_trace
+from gpudoc.facts.readers.trace import TraceGather
 from tests.fakes.traces import Step, planted, write_nsys
 
 
@@ -115,7 +116,7 @@ def test_a_database_that_is_damaged_where_its_tables_are_described_is_refused_in
 
 def test_a_few_bytes_of_gzip_stand_for_no_more_events_than_a_file_of_their_length_can_hold(tmp_path, monkeypatch):
     added = []
-    monkeypatch.setattr(reader.TraceGather, "add", lambda gather, event: added.append(event))
+    monkeypatch.setattr(TraceGather, "add", lambda gather, event: added.append(event))
     monkeypatch.setattr(reader, "_MOST_EVENTS", 10)
     text = b'{"traceEvents": [' + b",".join([b"{}"] * 50_000) + b"]}"
     for name, data in (("plain.json", text), ("packed.json.gz", gzip.compress(text))):
