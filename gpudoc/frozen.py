@@ -25,6 +25,8 @@ else:
 
 
 def _make(cls: type, is_kw_only: bool) -> type:
+    if any(map(dataclasses.is_dataclass, cls.__mro__[1:])):
+        return dataclasses.dataclass(cls, frozen=True, slots=True, kw_only=is_kw_only)
     own = vars(cls)
     made: Any = dataclasses.dataclass(cls, init=False, repr=False, eq=False, slots=True, kw_only=is_kw_only)
 
@@ -45,6 +47,8 @@ def _make(cls: type, is_kw_only: bool) -> type:
     for method in methods:
         if method.__name__ not in own:
             setattr(made, method.__name__, method)
+    # what asks whether the class is frozen, as one that inherits from it does
+    made.__dataclass_params__ = _PARAMETERS
     return cast(type, made)
 
 
@@ -105,4 +109,10 @@ def __setstate__(self: Any, state: list[object]) -> None:
         object.__setattr__(self, one.name, value)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Like:
+    """One of the standard library's."""
+
+
+_PARAMETERS = getattr(_Like, "__dataclass_params__")  # noqa: B009  it is known to no type checker
 _SHARED = (__repr__, __setattr__, __delattr__, __getstate__, __setstate__)
