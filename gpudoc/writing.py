@@ -20,12 +20,15 @@ def write_whole(path: Path, text: str, *, hint: str, executable: bool = False) -
     A link is followed, and a terminal or a pipe is written to as it is. A file that is replaced keeps its mode.
     GpudocError, with `hint` as the way out, when the place cannot be written.
     """
+    # with all that it imports it would cost every start
+    from secrets import token_hex
+
     try:
         target = path.resolve()
         if target.exists() and not target.is_file():
             target.write_text(text, encoding="utf-8")
             return path
-        part = target.with_name(f".{target.name}.{os.urandom(4).hex()}.tmp")
+        part = target.with_name(f".{target.name}.{token_hex(4)}.tmp")
         handle = os.open(part, _NEW, 0o666)
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as stream:

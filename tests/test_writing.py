@@ -77,7 +77,7 @@ def test_a_file_that_is_replaced_keeps_its_mode(tmp_path):
 def test_what_lies_in_the_way_is_neither_followed_nor_overwritten(tmp_path, monkeypatch):
     """As on a share where another process has the same number, or where somebody guesses the name."""
     (tmp_path / "victim").write_text("mine")
-    monkeypatch.setattr("gpudoc.writing.secrets.token_hex", lambda _: "guessed")
+    monkeypatch.setattr("secrets.token_hex", lambda _: "guessed")
     for name in ("page.html.guessed", f"page.html.{os.getpid()}"):
         (tmp_path / f".{name}.tmp").symlink_to(tmp_path / "victim")
     with pytest.raises(GpudocError, match=r"page\.html: cannot be written: File exists"):
