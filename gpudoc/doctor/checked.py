@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
-from gpudoc.doctor.model import Skipped
+from gpudoc.doctor.model import Cause, Skipped
+from gpudoc.doctor.signatures import small_shares
 from gpudoc.facts.model import Absent, Machine, fact_at
+from gpudoc.facts.readers.model import Text
 from gpudoc.knowledge.cause_rows import facts_asked_for, ruled_out_by
 
 
@@ -16,6 +18,12 @@ def ruled_out(machine: Machine, unsettled: Collection[str]) -> tuple[str, ...]:
         for cause, paths in ruled_out_by().items()
         if cause not in unsettled and all(_held(machine, path.split(".")) for path in paths)
     )
+
+
+def too_small(text: Text, catalogue: Mapping[str, Cause]) -> set[str]:
+    """The causes that take hardly any of the time by figures of the text, with those that would show as one of them."""
+    small = small_shares(text)
+    return small | {cause.id for cause in catalogue.values() if small.intersection(cause.explains)}
 
 
 def not_asked(machine: Machine, passed: Collection[str]) -> tuple[Skipped, ...]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from gpudoc.doctor import complaint, likelihood, relayed
 from gpudoc.doctor.catalogue import fill
 from gpudoc.doctor.causes.exceptions import with_place, without_warned
-from gpudoc.doctor.checked import not_asked, ruled_out
+from gpudoc.doctor.checked import not_asked, ruled_out, too_small
 from gpudoc.doctor.code_errors import is_of_code, origins_of, with_code
 from gpudoc.doctor.condition import condition
 from gpudoc.doctor.denials import without_denied
@@ -69,7 +69,11 @@ def diagnose(
     # one finder reads the signatures of many causes
     found = [finding for finding in found if finding.id not in unwanted]
     ordered = with_code(_order(_merge(found), catalogue), catalogue, evidence.reading)
+    small: set[str] = set()
     if evidence.source == "file" and evidence.reading is not None:
+        small = too_small(evidence.reading.text, catalogue)
+        # what only words say is no match for figures
+        ordered = [f for f in ordered if f.id not in small or f.evidence[0].fact != "text"]
         ordered = [with_place(without_warned(f, evidence.reading.text), evidence.reading) for f in ordered]
         ordered.sort(key=lambda f: RANK[f.severity])
     crashed += _dead_probes(evidence, ordered)
@@ -80,10 +84,10 @@ def diagnose(
     rest = look(evidence, ordered, crashed)
     if evidence.source == "file" and evidence.reading is not None:
         said = replace(evidence, reading=as_written)
-        ordered, rest, understood = _with_words(said, denial, ordered, catalogue, rest, unwanted)
+        ordered, rest, understood = _with_words(said, denial, ordered, catalogue, rest, unwanted | small)
         answers = answers_to(evidence.reading) if any(o.fact == "question" for o in understood) else ()
         unsettled = {*(f.id for f in ordered), *(s.id for s in skipped), *(c.id for c in crashed), *unwanted}
-        passed = ruled_out(evidence.machine, unsettled)
+        passed = (*ruled_out(evidence.machine, unsettled), *sorted(small - unsettled))
     ill = _distinct(c for f in found if f.severity != "info" for c in f.cards)
     findings = _complete(ordered, replace(describe(evidence), ill=ill), evidence, catalogue)
     return Report(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from gpudoc.doctor.causes.sign import quote
 from gpudoc.doctor.model import Observation, observe
@@ -16,10 +17,25 @@ _TIME = Pattern(r"(\d+(?:\.\d+)?)\s*([a-zµ]+(?:/s)?)?", IGNORECASE)
 _SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "secs": 1.0, "second": 1.0, "seconds": 1.0}
 # all of a step, and what rounding adds; a larger number is no share of one
 _ALL = 105.0
+# a part that is longer by so much is in milliseconds, where its step is in seconds
+_OTHER_UNIT = 5_000.0
 
 
-def measured(text: Text, lines: Words, least: float, fact: str) -> tuple[Mention, Observation] | None:
-    """The line that states a share of at least this many percent, and what to quote; None if none is that large.
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A share of the time in percent, the line that states it, and what to quote.
+
+    `is_apart`: the part is longer than its step, as where it goes on while the step runs; it may or may not hold it up.
+    """
+
+    percent: float
+    line: Mention
+    seen: Observation
+    is_apart: bool = False
+
+
+def measured(text: Text, lines: Words, fact: str) -> Measured | None:
+    """The largest share of the time that these lines state; None where they state none.
 
     A line has the share itself in a group `share`. Or it has a step's times: a group `part`, and one or several groups
     that begin with `whole`, which are summed over the steps, or `rest`, the step without that part. A time has its
@@ -30,15 +46,26 @@ def measured(text: Text, lines: Words, least: float, fact: str) -> tuple[Mention
         return None
     if "share" in found[0].match.groupdict():
         largest = max((line for line in found if float(line["share"]) <= _ALL), key=_share, default=None)
-        return None if largest is None or _share(largest) < least else (largest, quote(largest, fact))
+        return None if largest is None else Measured(_share(largest), largest, quote(largest, fact))
     # the first step starts the workers: it says nothing about the rest
     steps = found[1:] if len(found) > 2 else found
     part = _sum(steps, "part")
     rest = _sum(steps, "rest")
     whole = part + rest if rest else _sum(steps, "whole")
-    share = 100 * part / whole if whole else 0.0
-    value = f"{share:.0f} % of the time in {format_count(len(steps), 'logged step')}"
-    return (steps[-1], observe(fact, value, steps[-1].line.origin)) if least <= share <= _ALL else None
+    percent, count = 100 * part / whole if whole else 0.0, format_count(len(steps), "logged step")
+    if percent > _OTHER_UNIT and not any(_has_unit(step) for step in steps):
+        # thousands of milliseconds stand next to seconds
+        part, percent = part / 1000, percent / 1000
+    value, is_apart = f"{percent:.0f} % of the time in {count}", percent > _ALL
+    if is_apart:
+        percent = 100 * part / (part + whole)
+        value = f"{part / len(steps):.3g} s next to steps of {whole / len(steps):.3g} s in {count}"
+    seen = observe(fact, value, steps[-1].line.origin)
+    return Measured(percent, steps[-1], seen, is_apart) if whole else None
+
+
+def _has_unit(step: Mention) -> bool:
+    return any(time[2] for said in step.match.groups() if (time := _TIME.match(said or "")) is not None)
 
 
 def _share(line: Mention) -> float:

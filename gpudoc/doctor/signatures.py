@@ -19,6 +19,10 @@ from gpudoc.patterns import Pattern
 # what a title takes from its pattern
 _GROUP = Pattern(r"\{(\d)\}")
 _GIVEN, _KNOWN = ("true", "false"), "known"
+# of the share that would matter
+_SMALL = 0.5
+# how sure it is that what takes longer than its step holds that up
+_APART = 0.6
 
 
 class Matcher:
@@ -40,6 +44,16 @@ class Matcher:
             finding = self._ready[place].find(text, evidence)
             if finding is not None:
                 yield finding
+
+    def small_shares(self, text: Text) -> set[str]:
+        """The causes whose share of the time a text states, and that take less than half of what would matter."""
+        rows = [one for place in self._candidates(text) if (one := self._rows[place]).row.share]
+        stated: dict[str, float] = {}
+        for one in rows:
+            if (share := measured(text, one.any, one.row.fact)) is not None:
+                weighed = share.percent / one.row.share
+                stated[one.row.cause] = max(weighed, stated.get(one.row.cause, 0.0))
+        return {cause for cause, weighed in stated.items() if weighed < _SMALL}
 
     def _candidates(self, text: Text) -> list[int]:
         lowered = text.lowered
@@ -85,25 +99,28 @@ class _Ready:
         beside = [text.find(words) for words in self.all]
         if None in beside or not _facts_allow(row, evidence):
             return None
-        first, observation = shown
+        first, observation, confidence = shown
         seen = [observation, *(quote(one, "with it") for one in beside if one is not None)]
         return Finding(
             id=row.cause,
-            confidence=row.confidence,
+            confidence=confidence,
             severity=row.severity,
             title=_title(row.title, first),
             evidence=tuple(dict.fromkeys(seen)),
             explains=row.explains,
         )
 
-    def _show(self, text: Text) -> tuple[Mention, Observation] | None:
-        """Where one of `any` stands, and how it is quoted; of a row with a share, where that is as large."""
+    def _show(self, text: Text) -> tuple[Mention, Observation, float] | None:
+        """Where one of `any` stands, how it is quoted and how sure that is; of a row with a share, if that is as large."""
         if self.row.share:
-            return measured(text, self.any, self.row.share, self.row.fact)
+            share = measured(text, self.any, self.row.fact)
+            if share is None or share.percent < self.row.share:
+                return None
+            return share.line, share.seen, _APART if share.is_apart else self.row.confidence
         first = text.find(self.any)
         if first is not None and is_denied(text, first):
             first = next((one for one in text.find_all(self.any) if not is_denied(text, one)), None)
-        return None if first is None else (first, quote(first, self.row.fact))
+        return None if first is None else (first, quote(first, self.row.fact), self.row.confidence)
 
 
 def _called_in(evidence: Evidence) -> Written:
@@ -135,6 +152,11 @@ def _title(template: str, first: Mention) -> str:
     if not all(groups.get(number) for number in wanted):
         return ""
     return _GROUP.sub(lambda named: groups[named[1]] or "", template)
+
+
+def small_shares(text: Text) -> set[str]:
+    """The causes whose share of the time a text states, and that take too little to matter."""
+    return _matcher().small_shares(text)
 
 
 @functools.cache

@@ -79,6 +79,8 @@ def no_patient(evidence: Evidence, findings: Sequence[Finding]) -> Unexplained |
     several = len(named) >= _FAULTS_OF_NOBODY and len(count_by_area(named)) > 1
     if kind.genre == "source":
         return _wrong("source", Observation("source code", kind.why, ""))
+    if kind.genre == "configuration" and not findings:
+        return _wrong(kind.why, Observation("configuration", kind.why, ""))
     if kind.genre == "documentation" or (kind.genre == "chapters" and several):
         return _wrong("documentation", Observation("documentation", kind.why, ""))
     return None

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from gpudoc.doctor.checked import ruled_out
 from gpudoc.facts.model import Driver, Gpu, Link, Machine, TorchBuild, fact_at
 from gpudoc.knowledge.cause_rows import ruled_out_by
@@ -38,3 +40,32 @@ def test_a_report_of_versions_rules_out_what_they_settle():
     )
     assert report.verdict == "healthy"
     assert set(report.passed) == {"cpu_only_torch", "wrong_accelerator_build", "driver_too_old"}
+
+
+SLOW = "My training is slow, the GPU waits, and I use one DataLoader worker for images on NFS."
+
+
+@pytest.mark.parametrize("figures", [
+    "data 0.02s step 1.00s\ndata 0.02s step 1.01s\ndata 0.02s step 1.00s",
+    "7.1% of the step time is in DataLoader.",
+    "data loading is only 2 % of the step time",
+    "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__  1.20%  41.0ms  1.20%  41.0ms  102.500us  400",
+])  # fmt: skip
+def test_words_blame_no_loader_whose_share_of_the_step_is_measured_and_small(figures):
+    of_data = {"dataloader_bottleneck", "too_few_workers", "slow_storage", "decode_bound"}
+    assert of_data & {f.id for f in report_of(SLOW).findings}
+    report = report_of(f"{SLOW}\n{figures}")
+    assert not of_data & {f.id for f in report.findings}
+    assert of_data <= set(report.passed)
+
+
+def test_a_large_share_next_to_a_small_one_rules_nothing_out():
+    log = "7.1% of the step time is in DataLoader.\n61.0% of the step time is in DataLoader."
+    assert [f.id for f in report_of(log).findings][:1] == ["dataloader_bottleneck"]
+
+
+def test_what_takes_longer_than_its_step_is_less_sure_than_a_share_of_it():
+    apart, within = (report_of(f"data_time: {t} batch_time: 0.4\n" * 2).findings[0] for t in ("3.2", "0.3"))
+    assert apart.id == within.id == "dataloader_bottleneck"
+    assert apart.confidence < within.confidence
+    assert "next to steps of 0.4 s" in apart.evidence[0].value

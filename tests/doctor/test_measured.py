@@ -7,13 +7,14 @@ from gpudoc.facts.readers.model import Line, Text
 SHARE = words(r"(?P<share>\d+\.\d+) % in (?:loader|reader)")
 STEP = words(r"step (?P<whole>\d+\.\d+) data (?P<part>\d+\.\d+)")
 UNITS = words(r"step (?P<whole>[\d.]+ ?(?:ms|s|it/s)?) ?data (?P<part>[\d.]+ ?m?s)")
+SECONDS = words(r"step (?P<whole>[\d.]+ s) data (?P<part>[\d.]+ s)")
 PARTS = words(r"fwd (?P<whole_fwd>\d+\.\d+) bwd (?P<whole_bwd>\d+\.\d+) sync (?P<part>\d+\.\d+)")
 
 
 def ask(said, lines, least=30.0):
     text = Text(tuple(Line(number, line) for number, line in enumerate(said.split("\n"), 1)))
-    found = measured(text, lines, least, "profile")
-    return found and (found[1].value, found[1].origin)
+    found = measured(text, lines, "profile")
+    return None if found is None or found.percent < least else (found.seen.value, found.seen.origin)
 
 
 @pytest.mark.parametrize(
@@ -28,8 +29,11 @@ def ask(said, lines, least=30.0):
         ("step 9.0 data 8.0\nstep 1.0 data 0.5\nstep 1.0 data 0.7", STEP, ("60 % of the time in 2 logged steps", "line 3")),
         ("step 9.0 data 8.0\nstep 1.0 data 0.0\nstep 1.0 data 0.0", STEP, None),
         ("step 1.0 data 0.5", STEP, ("50 % of the time in 1 logged step", "line 1")),
-        # where the part is larger than the whole, the words mean something else
-        ("step 1.0 data 2.0", STEP, None),
+        # a part that is longer than its step goes on next to it, or is in milliseconds
+        ("step 1.0 data 3.0", STEP, ("3 s next to steps of 1 s in 1 logged step", "line 1")),
+        ("step 3.2 data 2900.0", STEP, ("91 % of the time in 1 logged step", "line 1")),
+        ("step 3.2 data 60.0", STEP, ("60 s next to steps of 3.2 s in 1 logged step", "line 1")),
+        ("step 0.2 s data 2900.0 s", SECONDS, ("2.9e+03 s next to steps of 0.2 s in 1 logged step", "line 1")),
         ("step 0.0 data 0.0", STEP, None),
         # a printed unit counts, a time without one has its neighbour's, and a rate is the time of one
         ("step 3.4s data 3400ms", UNITS, ("100 % of the time in 1 logged step", "line 1")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 
 from gpudoc.doctor.causes.sign import quote, text_finder
@@ -20,6 +21,9 @@ _MOST_SHOWN = 6
 _GREW, _EXPLODED, _LARGE, _RISES = 3.0, 50.0, 10.0, 4
 # what no loss is that was in order some steps before, and what none is at all
 _HUGE, _ENORMOUS = 1e5, 1e12
+# a loss that moves by less is flat; the numbers of classes that can be told apart by the loss of guessing
+_FEWEST_FLAT, _FLAT = 5, 0.02
+_CLASSES = (*range(2, 21), 100, 200, 1000)
 
 
 def _find_nan(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
@@ -30,6 +34,7 @@ def _find_nan(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     ill = next((place for place, loss in enumerate(losses) if not loss.is_number), None)
     if ill is None:
         yield from _exploded(losses)
+        yield from _at_chance(losses)
         return
     before = [loss.value for loss in losses[:ill]]
     seen = [_shown(losses, ill), *_precision(evidence)]
@@ -68,6 +73,18 @@ def _exploded(losses: Sequence[LoggedLoss]) -> Iterator[Finding]:
         yield Finding(
             id="loss_diverged", confidence=0.8, evidence=(_shown(losses, len(losses) - 1),), title=_growth(values, None)
         )
+
+
+def _at_chance(losses: Sequence[LoggedLoss]) -> Iterator[Finding]:
+    """A loss that stays what guessing gives, long after the first steps."""
+    values = [loss.value for loss in losses]
+    if len(values) < _FEWEST_FLAT or not losses[-1].is_late or max(values) - min(values) > _FLAT:
+        return
+    usual = sorted(values)[len(values) // 2]
+    classes = next((n for n in _CLASSES if abs(usual - math.log(n)) < _FLAT / 2), None)
+    if classes is not None:
+        title = f"The loss stays at {usual:.3g}, which is what guessing among {classes} classes gives"
+        yield _finding("model_not_learning", 0.75, [_shown(losses, len(losses) - 1)], title)
 
 
 def _grew(before: Sequence[float]) -> bool:

@@ -9,7 +9,7 @@ from typing import Literal
 from gpudoc.frozen import dataclass
 from gpudoc.patterns import Pattern
 
-Genre = Literal["paste", "chapters", "documentation", "source"]
+Genre = Literal["paste", "chapters", "documentation", "source", "configuration"]
 
 _MOST_CHARACTERS = 200_000
 _FENCE = Pattern(r"^\s{0,3}(?:```|~~~)")
@@ -29,6 +29,12 @@ _REPORT_HEADING = Pattern(
     r"issue|problem|what happened|checklist|prerequisite)"
 )
 _FAULT = Pattern(r"Traceback \(most recent call last\)|^\w*(?:Error|Exception): ")
+_SETTINGS = (".yaml", ".yml", ".toml", ".ini", ".cfg")
+_SETTING = Pattern(r"^\s*(?:[#;\[\]{}]|-(?:\s|$)|[\w\"'./-]{1,80}\s*[:=](?:\s|$))")
+# an environment's list of packages says what a machine has
+_PACKAGES = Pattern(r"(?m)^(?:dependencies|packages):")
+# the two sections that a config of gpudoc has, with what is imported
+_OWN_CONFIG = Pattern(r"(?m)^model:[^\n]*\n(?:[ #][^\n]*\n)*? +target:|^model: *\{ *target:")
 _FEWEST_HEADINGS, _FEWEST_MARKS, _FEWEST_CHAPTERS, _FEWEST_LINES = 4, 4, 2, 20
 _ENDINGS = (".md", ".markdown", ".rst", ".adoc")
 _OWN_REPORT = "**gpudoc doctor: "
@@ -57,6 +63,9 @@ def genre_of(text: str, name: str = "") -> Kind:
     # people paste a few lines of their program beside what happened, and say so in its comments
     if (name.lower().endswith(".py") or head.count("\n") >= _FEWEST_LINES) and _is_program(head):
         return Kind("source", "the whole of it is a Python program")
+    if name.lower().endswith(_SETTINGS) and _is_settings(head):
+        is_own = _OWN_CONFIG.search(head) and "\ndata:" in f"\n{head}"
+        return Kind("configuration", "a config for gpudoc" if is_own else "settings of a program")
     return _markdown(head.splitlines(), named_so=name.lower().endswith(_ENDINGS))
 
 
@@ -71,6 +80,12 @@ def _is_program(text: str) -> bool:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return any(isinstance(node, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef) for node in tree.body)
+
+
+def _is_settings(text: str) -> bool:
+    """Whether each line is a setting, a heading of settings or a comment."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    return bool(lines) and not _PACKAGES.search(text) and all(map(_SETTING.search, lines))
 
 
 def _markdown(lines: list[str], *, named_so: bool) -> Kind:

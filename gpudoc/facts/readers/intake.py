@@ -118,7 +118,7 @@ def read_all(inputs: Sequence[tuple[str, Data]]) -> Reading:
     dumps = [(name, data) for name, data in inputs if is_dump(data)]
     inputs = [(name, data) for name, data in inputs if not is_dump(data)]
     read = [(genre_of(head_of(data, name=name), name), name, data) for name, data in inputs]
-    pastes = [one for one in read if one[0].genre in ("paste", "chapters")]
+    pastes = [one for one in read if one[0].genre in ("paste", "chapters", "configuration")]
     lines: list[Line] = []
     for _, name, data in pastes or read:
         lines += clean(data, name if several else "", name=name)
@@ -129,7 +129,8 @@ def read_all(inputs: Sequence[tuple[str, Data]]) -> Reading:
     dumped = [read_dump(data, name) for name, data in dumps]
     traces = tuple(one for one in dumped if isinstance(one, RankTrace))
     snapshots = tuple(gpu for one in dumped if not isinstance(one, RankTrace) for gpu in one)
-    reading = read_lines(tuple(lines), (pastes or read)[0][0] if read else PASTE)
+    told = [one[0] for one in pastes or read]
+    reading = read_lines(tuple(lines), next((k for k in told if k.genre != "configuration"), *told[:1] or (PASTE,)))
     kinds_of = ("NCCL flight recorder",) * bool(traces) + ("CUDA memory snapshot",) * bool(snapshots)
     return replace(reading, recognised=(*kinds_of, *reading.recognised), traces=traces, snapshots=snapshots)
 

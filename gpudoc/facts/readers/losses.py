@@ -32,6 +32,7 @@ _COUNTS = Pattern(r"(?i)(?:step|iter|iteration|epoch|batch|\d{1,9}(?:/\d{1,9})?)
 _MOST_COUNTS, _FEWEST_BARE = 4, 2
 # a first printed step beyond this says nothing of the steps before it
 _FIRST_STEPS = 5
+_LATE_EPOCH, _LATE_STEP = 3, 1000
 _MOST_LINES, _LONGEST_NAME = 4_000, 40
 # the parts of a detector's loss, as the headings of its table
 _PARTS = ("box", "obj", "cls", "dfl")
@@ -64,6 +65,13 @@ class LoggedLoss:
         if found is None:
             return False
         return int(found[1] or found[2]) <= (1 if found[0].lower().lstrip().startswith("epoch") else _FIRST_STEPS)
+    @property
+    def is_late(self) -> bool:
+        """Whether its line names a step or an epoch by which a model has learned something."""
+        found = _STEP.search(self.line.text)
+        if found is None:
+            return False
+        return int(found[1] or found[2]) >= (_LATE_EPOCH if "epoch" in found[0].lower() else _LATE_STEP)
 
 
 def read_losses(lines: Sequence[Line]) -> tuple[LoggedLoss, ...]:

@@ -85,3 +85,24 @@ def test_losses_of_any_logger_and_in_words_are_read(cause, text):
 def test_no_half_precision_is_guessed_where_nobody_names_it():
     report = report_of("After about 5 epochs all losses turn to NaN. Learning rate 1e-3, Adam. What can I do?")
     assert "fp16_overflow_nan" not in [finding.id for finding in report.findings]
+
+
+@pytest.mark.parametrize(("losses", "lines", "classes"), [
+    ((2.303, 2.302, 2.304, 2.303, 2.303), "Epoch {}", 10), ((0.693, 0.694, 0.692, 0.693, 0.693), "Epoch {}", 2),
+    # it may be learning yet, is no guessing, or moves
+    ((2.303, 2.302, 2.304, 2.303, 2.303), "step {}0", None), ((0.12, 0.12, 0.12, 0.12, 0.12), "Epoch {}", None),
+    ((2.35, 2.33, 2.31, 2.29, 2.27), "Epoch {}", None), ((2.303, 2.303, 2.303), "Epoch {}", None),
+])  # fmt: skip
+def test_a_loss_that_stays_what_guessing_gives_is_of_a_model_that_does_not_learn(losses, lines, classes):
+    log = "\n".join(f"{lines.format(place)} loss {loss}" for place, loss in enumerate(losses, 1))
+    found = {f.id: f.title for f in report_of(log).findings}
+    assert found.keys() == ({"model_not_learning"} if classes else set())
+    assert classes is None or f"guessing among {classes} classes" in found["model_not_learning"]
+
+
+@pytest.mark.parametrize("said", ["The loss of my model does not go down.", "准确率一直不变", "Модель не обучается"])
+def test_who_says_that_a_model_does_not_learn_gets_what_to_check(said):
+    report = report_of(said)
+    assert report.verdict == "broken"
+    assert report.findings[0].id == "model_not_learning"
+    assert any("one batch" in step.say for step in report.findings[0].fix)

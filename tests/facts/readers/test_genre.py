@@ -122,3 +122,21 @@ def test_documentation_beside_a_log_is_left_out():
     assert [line.text for line in reading.text.lines] == ["RuntimeError: boom"]
     assert reading.text.lines[0].origin == "train.log line 1"
     assert read_all([("README.md", GUIDE.encode("utf-16"))]).kind.genre == "documentation"
+
+
+@pytest.mark.parametrize(("text", "name", "why"), [
+    ("model:\n  target: m:Net\ndata:\n  target: m:data\n", "my.yaml", "a config for gpudoc"),
+    ("model: resnet18\n# how\nlr: 0.1\nsteps:\n  - 1\n", "my.yaml", "settings of a program"),
+    ("[train]\nlr = 0.1\n", "my.toml", "settings of a program"),
+])  # fmt: skip
+def test_a_file_of_settings_is_no_log(text, name, why):
+    kind = genre_of(text, name)
+    assert (kind.genre, kind.why) == ("configuration", why)
+
+
+@pytest.mark.parametrize(("text", "name"), [
+    ("lr: 0.1\nepochs: 3\n", "train.log"), ("dependencies:\n  - pytorch=2.1\n", "environment.yml"),
+    ("lr: 0.1\nRuntimeError in the first step\n", "my.yaml"), ("", "my.yaml"),
+])  # fmt: skip
+def test_what_holds_more_than_settings_or_states_packages_is_a_paste(text, name):
+    assert genre_of(text, name).genre == "paste"
