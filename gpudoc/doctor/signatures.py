@@ -47,12 +47,10 @@ class Matcher:
 
     def small_shares(self, text: Text) -> set[str]:
         """The causes whose share of the time a text states, and that take less than half of what would matter."""
-        rows = [one for place in self._candidates(text) if (one := self._rows[place]).row.share]
         stated: dict[str, float] = {}
-        for one in rows:
-            if (share := measured(text, one.any, one.row.fact)) is not None:
-                weighed = share.percent / one.row.share
-                stated[one.row.cause] = max(weighed, stated.get(one.row.cause, 0.0))
+        for row in (one for place in self._candidates(text) if (one := self._rows[place]).share):
+            if (share := measured(text, as_words(row.any), row.fact)) is not None:
+                stated[row.cause] = max(share.percent / row.share, stated.get(row.cause, 0.0))
         return {cause for cause, weighed in stated.items() if weighed < _SMALL}
 
     def _candidates(self, text: Text) -> list[int]:
@@ -111,7 +109,7 @@ class _Ready:
         )
 
     def _show(self, text: Text) -> tuple[Mention, Observation, float] | None:
-        """Where one of `any` stands, how it is quoted and how sure that is; of a row with a share, if that is as large."""
+        """Where one of `any` stands, how it is quoted and how sure that is; a share must be as large."""
         if self.row.share:
             share = measured(text, self.any, self.row.fact)
             if share is None or share.percent < self.row.share:
