@@ -65,6 +65,7 @@ class LoggedLoss:
         if found is None:
             return False
         return int(found[1] or found[2]) <= (1 if found[0].lower().lstrip().startswith("epoch") else _FIRST_STEPS)
+
     @property
     def is_late(self) -> bool:
         """Whether its line names a step or an epoch by which a model has learned something."""
