@@ -208,8 +208,7 @@ def _unknown(report: Report, width: int, say: Say) -> list[str]:
     """That no cause is known, what was seen and understood, and the one thing to collect next."""
     first = report.unexplained[0] if report.unexplained else None
     if first is not None and first.fact in ("documentation", "source code", "configuration"):
-        named = f"{'a ' * (first.fact == 'configuration')}{first.fact}"
-        lines = _wrap(f"? This is {named}, not what a machine said: {first.value}.", width, indent="  ")
+        lines = _wrap(f"? This is {first.fact}, not what a machine said: {first.value}.", width, indent="  ")
     elif first is None and not report.recognised:
         lines = ["? " + say("I don't know: nothing in this text is about a GPU, a driver or a training run.")]
     else:
@@ -219,9 +218,8 @@ def _unknown(report: Report, width: int, say: Say) -> list[str]:
         for state in report.understood[:3]:
             lines += _wrap("  " + say("read: {}", state.value), width)
     lines += _guesses(report, width, say)
-    label = "next: {}" if first is not None and first.fact == "configuration" else "collect next: {}"
     for fact in report.deciding_facts[:1]:
-        lines += _wrap("  " + say(label, fact), width)
+        lines += _wrap("  " + say("collect next: {}", fact), width)
     return lines
 
 
