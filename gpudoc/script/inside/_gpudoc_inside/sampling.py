@@ -18,6 +18,9 @@ from .report import HookReport, is_worker, peaks
 
 _OWN = os.path.dirname(os.path.abspath(__file__))
 _EVERY_S = 0.004
+# how long this thread waits before the main thread has to stop for it: after Python's 5 ms it would look only where a
+# call of torch lets go of the interpreter by itself, and never see the Python between two such calls
+_WAIT_S = 1e-5
 _MOST_LINES = 64
 _MOST_WEIGHT = 250
 _TOLD_EVERY_S = 2.0
@@ -147,9 +150,18 @@ class LineSampler:
         )
 
     def _watch(self) -> None:
-        last = time.perf_counter()
+        last, usual_s = time.perf_counter(), sys.getswitchinterval()
+        try:
+            self._look_until_done(last, usual_s)
+        finally:
+            sys.setswitchinterval(usual_s)
+
+    def _look_until_done(self, last: float, usual_s: float) -> None:
         while not self._done and not self._report.off:
+            sys.setswitchinterval(_WAIT_S)
             time.sleep(_EVERY_S)
+            # a look is not interrupted
+            sys.setswitchinterval(usual_s)
             now = time.perf_counter()
             # a call that holds the interpreter, such as a tensor made of lists, is seen once when it ends
             weight, last = weight_of(now - last), now
