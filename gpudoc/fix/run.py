@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -72,6 +73,11 @@ def run(options: FixOptions, progress: Progress = SILENT) -> FixResult:
     return write_changes(result) if options.write and not result.interrupted else result
 
 
+def _load() -> float:
+    # fix compares launches on Linux; Windows knows no such mean
+    return 0.0 if sys.platform == "win32" else os.getloadavg()[0]
+
+
 @dataclass(slots=True)
 class _Fixer:
     options: FixOptions
@@ -92,7 +98,7 @@ class _Fixer:
     seen: tuple[ScriptLook, Evidence] | None = None
     length: RecordLength = field(default_factory=RecordLength)
     whole: FixProof | None = None
-    load: float = field(default_factory=lambda: os.getloadavg()[0])
+    load: float = field(default_factory=_load)
     """How many processes computed when fix began, by the system's mean over a minute."""
 
     def run(self) -> FixResult:
