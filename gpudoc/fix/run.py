@@ -75,7 +75,9 @@ def run(options: FixOptions, progress: Progress = SILENT) -> FixResult:
 
 def _load() -> float:
     # fix compares launches on Linux; Windows knows no such mean
-    return 0.0 if sys.platform == "win32" else os.getloadavg()[0]
+    if sys.platform == "win32":
+        return 0.0
+    return os.getloadavg()[0]
 
 
 @dataclass(slots=True)
