@@ -18,8 +18,7 @@ from gpudoc.train.data.order import Order
 from gpudoc.train.ranks.distributed import abandoned
 from gpudoc.train.ranks.protocol import OOM, STOP
 from gpudoc.train.ranks.pulse import EVALUATING
-from gpudoc.train.step.losses import Losses
-from gpudoc.train.step.step import Parts
+from gpudoc.train.step.step import Losses, Parts
 from gpudoc.train.stop import Stop
 from gpudoc.workload.batch import Batch, shapes, to_device
 

@@ -1,28 +1,109 @@
-"""The training loop as a stream of events. Between log points a step does nothing that waits for the device."""
+"""The training loop as a stream of events, and its samples, from a loader that is opened again when a step is repeated.
+
+Between log points a step does nothing that waits for the device.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gpudoc.errors import ExitCode
 from gpudoc.process.memory import lift_limit
+from gpudoc.process.shortage import is_out_of_memory
+from gpudoc.train.blame import in_data
 from gpudoc.train.data.draws import Snapshot
+from gpudoc.train.data.feed import DirectFeed, Feed, Feeds
+from gpudoc.train.data.order import Chunk
 from gpudoc.train.events import Evaluated, Event, Said
 from gpudoc.train.loop.boundary import Boundary
 from gpudoc.train.loop.crash import Restart, leave_smaller_batch, leave_unused
-from gpudoc.train.loop.fetch import Fetcher
 from gpudoc.train.loop.log import Log
 from gpudoc.train.loop.rescue import Rescuer
 from gpudoc.train.loop.trace import Tracer
 from gpudoc.train.ranks.distributed import AbandonedError, UnusedError
 from gpudoc.train.ranks.pace import RankPace
-from gpudoc.train.ranks.protocol import STOP
+from gpudoc.train.ranks.protocol import OOM, STOP
 from gpudoc.train.step.guard import Moment
 from gpudoc.train.step.schedule import Rates
-from gpudoc.train.step.sequence import Missing, Outcome, StepDriver, StepSequence
-from gpudoc.train.step.step import Micro, Stepper
+from gpudoc.train.step.sequence import READING, Missing, Outcome, StepDriver, StepSequence, share_out
+from gpudoc.train.step.step import Micro, Parts, Stepper
 from gpudoc.train.stop import Stop
+from gpudoc.workload.batch import Batch
+
+
+class Fetcher:
+    """Reads one step after another. `give_way` frees the memory of a checkpoint and says whether there was one."""
+
+    def __init__(
+        self, parts: Parts, feeds: Feeds, restart: Restart, give_way: Callable[[], bool], *, persistent: bool
+    ) -> None:
+        self._parts = parts
+        self._on_host = parts.device.type == "cpu"
+        self._feeds = feeds
+        self._restart = restart
+        self._give_way = give_way
+        self._begins_anew = feeds.settings.num_workers > 0 and not persistent
+        self._feed: Feed | None = None
+        self.chunks: list[Chunk] = []
+
+    def fetch(self) -> list[Micro] | Missing:
+        """The next step's micro batches on the host with their shares of the loss, or why any rank is without them."""
+        course = self._restart.course
+        feed = self._open()
+        self.chunks = course.order.chunks(course.progress.step)
+        read: list[tuple[Batch, bool]] = []
+        missing = None
+        for chunk in self.chunks:
+            taken = self._take(feed, chunk)
+            if isinstance(taken, Missing):
+                missing = taken
+                read.clear()
+                break
+            read.append((taken, chunk.weightless))
+        try:
+            return share_out(self._parts, read, missing)
+        except AbandonedError:
+            leave_smaller_batch(self._restart, READING)
+            raise
+
+    def snapshot(self) -> Snapshot | None:
+        """The random state that the loader just took; it knows nothing of a GPU's."""
+        return self._feed.snapshot if self._on_host and isinstance(self._feed, DirectFeed) else None
+
+    def close(self) -> None:
+        """End the loader; the next step opens another."""
+        if self._feed is not None:
+            self._feed.close()
+            self._feed = None
+
+    def _take(self, feed: Feed, chunk: Chunk) -> Batch | Missing:
+        """The chunk's batch; read once more when a checkpoint left no memory for it."""
+        try:
+            batch = feed.take(chunk)
+        except Exception as problem:
+            told = in_data(problem, chunk.indices)
+            if not is_out_of_memory(problem):
+                raise told from problem
+            short = Missing(OOM, f"{READING}, {len(chunk.indices)} at once", told.message)
+        else:
+            return Missing(STOP) if batch is None else batch
+        if isinstance(feed, DirectFeed) and self._give_way():
+            return self._take(feed, chunk)
+        return short
+
+    def _open(self) -> Feed:
+        """The loader at the next step. One set of workers serves all epochs, unless they are asked not to persist."""
+        course = self._restart.course
+        step, end = course.progress.step, course.end_step
+        if self._begins_anew:
+            epoch, first = divmod(step, course.order.steps_per_epoch)
+            end = min(end, (epoch + 1) * course.order.steps_per_epoch)
+            if first == 0:
+                self.close()
+        if self._feed is None:
+            self._feed = self._feeds.open(course.order, step, end)
+        return self._feed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,9 +19,8 @@ from gpudoc.train.loop.census import Census
 from gpudoc.train.loop.course import Course, Rescues
 from gpudoc.train.loop.crash import Restart, take_over
 from gpudoc.train.loop.evaluation import Evaluation
-from gpudoc.train.loop.fetch import Fetcher
 from gpudoc.train.loop.log import Log
-from gpudoc.train.loop.loop import Loop, LoopParts
+from gpudoc.train.loop.loop import Fetcher, Loop, LoopParts
 from gpudoc.train.loop.rescue import Rescuer, RescueRules
 from gpudoc.train.loop.saving import Saving
 from gpudoc.train.loop.snapshot import Snapshots

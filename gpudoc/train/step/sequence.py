@@ -13,10 +13,9 @@ from gpudoc.train.ranks.distributed import AbandonedError
 from gpudoc.train.ranks.pace import Own
 from gpudoc.train.ranks.protocol import OOM, STOP
 from gpudoc.train.ranks.pulse import COMPUTING, LOGGING
-from gpudoc.train.step.guard import Guard, Moment
+from gpudoc.train.step.guard import Guard, Moment, Undo
 from gpudoc.train.step.schedule import Rates
 from gpudoc.train.step.step import Micro, Parts, Stepper
-from gpudoc.train.step.undo import Undo
 from gpudoc.workload.batch import Batch, shapes
 
 

@@ -15,7 +15,6 @@ from gpudoc.train.meter.meters import Meter, clock
 from gpudoc.train.meter.waits import Waits
 from gpudoc.train.ranks.protocol import Alone, Ranks, own_part, whole
 from gpudoc.train.state.staging import Copying
-from gpudoc.train.step.losses import Losses
 from gpudoc.train.step.precision import Precision
 from gpudoc.train.step.utilisation import Cost
 from gpudoc.workload.batch import Batch, tensors_in, to_device
@@ -53,6 +52,34 @@ class Parts:
         """Tell CUDA graphs, where there are any, that nothing of the step before is needed any more."""
         if self.replays_graphs:
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+
+
+class Losses:
+    """Scalars in the order in which they came. On a GPU they stay there until they are taken, all in one copy.
+
+    On a CPU they are read at once: a tensor that is kept lies in the heap above a batch that is freed, so that the
+    heap grows with every one (by 10 MiB in 50 steps of an MLP with batches of 312 KiB, glibc 2.36, 2026-11-23).
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._on_host = device.type == "cpu"
+        self._read: list[float] = []
+        self._waiting: list[torch.Tensor] = []
+
+    def add(self, loss: torch.Tensor) -> None:
+        """Keep one more, a scalar without a graph."""
+        if self._on_host:
+            self._read.append(loss.item())
+        else:
+            self._waiting.append(loss)
+
+    def take(self) -> list[float]:
+        """Those since the last call; waits for the device."""
+        if self._waiting:
+            self._read += torch.stack(self._waiting).double().tolist()
+            self._waiting.clear()
+        taken, self._read = self._read, []
+        return taken
 
 
 class Stepper:

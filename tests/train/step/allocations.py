@@ -17,8 +17,8 @@ from gpudoc.train.events import Progressed
 from gpudoc.train.request import TrainRequest
 from gpudoc.train.start import assemble
 from gpudoc.train.start.build import build
+from gpudoc.train.step.guard import Undo
 from gpudoc.train.step.step import Stepper
-from gpudoc.train.step.undo import Undo
 from gpudoc.train.stop import Stop
 from gpudoc.tune.child import training
 from gpudoc.tune.child.training import Trainee

@@ -6,7 +6,7 @@ import weakref
 import pytest
 import torch
 
-from gpudoc.train.step.losses import Losses
+from gpudoc.train.step.step import Losses
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.bfloat16])
