@@ -14,7 +14,7 @@ from gpudoc.tune.loader.messages import LoaderRun
 from gpudoc.tune.loader.search import Search, search_loader
 from gpudoc.tune.loader.session import MeasurementError
 from gpudoc.tune.model.loader import DEFAULT_PREFETCH, SAME_SHARE, LoaderCosts, LoaderSetting
-from gpudoc.tune.trial.messages import End, Trial, TrialRequest
+from gpudoc.tune.trial.messages import End, OfLaunch, Trial, TrialRequest
 
 # waiting less than this cannot be worth what the choice calls a difference
 NOTHING_TO_GAIN = 0.01
@@ -205,5 +205,5 @@ def costs_of(look: ScriptLook, alone: Trial, helped: Trial) -> LoaderCosts:
     )
 
 
-def _grown(alone: Trial, helped: Trial, name: str) -> float:
+def _grown(alone: Trial, helped: Trial, name: OfLaunch) -> float:
     return max(0.0, helped.measured.get(name, 0.0) - alone.measured.get(name, 0.0))

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import psutil
 
+from gpudoc.tune.trial.messages import Measures
+
 # reading every page table of a large process is work that the steps would feel
 _MEMORY_EVERY_S = 1.0
 
@@ -39,9 +41,9 @@ class Loads:
             shared = any(_same_shm(one.pid) for one in family)
             self._shm_bytes = max(self._shm_bytes, used - (self._shm_before if shared else 0.0))
 
-    def figures(self) -> dict[str, float]:
+    def figures(self) -> Measures:
         """CPU seconds a step of all processes together, bytes of private and of shared memory; only what was seen."""
-        found: dict[str, float] = {}
+        found: Measures = {}
         if len(self._cpu) > 1:
             (first, before), (last, after) = self._cpu[0], self._cpu[-1]
             found["cpu_s"] = max(0.0, after - before) / (last - first)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gpudoc.errors import ExitCode, GpudocError
@@ -14,7 +13,7 @@ from gpudoc.script.cell import blame
 from gpudoc.script.hook import ProcessSeen
 from gpudoc.script.look import blocks, look_at, steady
 from gpudoc.script.messages import ErrorSeen
-from gpudoc.tune.trial.messages import End, Point, Trial, TrialRequest
+from gpudoc.tune.trial.messages import End, Measures, Point, Trial, TrialRequest
 from gpudoc.tune.trial.outcome import classify_status
 from gpudoc.units import format_count, format_seconds
 
@@ -50,7 +49,7 @@ class LaunchRecord:
     has_network: bool = True
     full: bool = False
     room_bytes: int = 0
-    loads: Mapping[str, float] = field(default_factory=dict)
+    loads: Measures = field(default_factory=dict)
     beside: Beside | None = None
 
     @property
@@ -91,7 +90,7 @@ def trial_of(request: TrialRequest, told: LaunchRecord, *, warm_steps: int, wake
         peak_bytes=look.peak_bytes,
         step_s=tuple(round(value / per_step, 7) for value in blocks(stretch.step_s)),
     )
-    measured = {
+    measured: Measures = {
         "steps": float(look.steps),
         "mean_step_s": look.step_s,
         "wait_share": look.wait_share,

@@ -11,7 +11,7 @@ from gpudoc.policy import Policy
 from gpudoc.process.memory import read_process_memory
 from gpudoc.tune.child.probe import Prepared
 from gpudoc.tune.child.rank import take_device
-from gpudoc.tune.trial.messages import POLICY, RUNG, PlanQuestion, TrialRequest
+from gpudoc.tune.trial.messages import POLICY, RUNG, PlanAnswer, PlanQuestion, TrialRequest
 from gpudoc.tune.trial.wire import Emit, Fact, LifeSign, RankEnd, RankPlace, TrialStage
 from gpudoc.units import MIB
 
@@ -37,7 +37,7 @@ def run_plan(prepared: Prepared, request: TrialRequest, place: RankPlace, emit: 
         take_device(place)
         predict = _WAYS[_question(request).asks]
         for name, value in predict(prepared, request, place, emit).items():
-            emit(Fact(name=name, value=value))
+            emit(Fact(name=PlanAnswer(name), value=value))
     except GpudocError as problem:
         detail = problem.message
     except Exception as problem:

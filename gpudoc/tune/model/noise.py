@@ -12,6 +12,7 @@ from gpudoc.tune.trial.messages import (
     STOLEN_SHARE,
     THROTTLED_SHARE,
     TIMED,
+    Disturbance,
     Trial,
 )
 
@@ -46,7 +47,7 @@ def noise_of(trials: Sequence[Trial]) -> Noise | None:
 
 def disturbance_of(trials: Sequence[Trial]) -> str:
     """What others did at most during these trials, in words."""
-    names = ("other_cpus", "stolen_share", "throttled_share", "hot_share", "neighbour_share")
+    names: tuple[Disturbance, ...] = ("other_cpus", "stolen_share", "throttled_share", "hot_share", "neighbour_share")
     others, stolen, throttled, hot, joint = (_most(trials, name) for name in names)
     told = [
         f"other processes kept up to {others:.1f} CPUs busy" if others >= FELT_CPUS else "",
@@ -58,5 +59,5 @@ def disturbance_of(trials: Sequence[Trial]) -> str:
     return ", ".join(filter(None, told))
 
 
-def _most(trials: Sequence[Trial], name: str) -> float:
+def _most(trials: Sequence[Trial], name: Disturbance) -> float:
     return max(trial.measured.get(name, 0.0) for trial in trials)

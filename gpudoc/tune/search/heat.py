@@ -8,7 +8,7 @@ from gpudoc.bench.telemetry import Telemetry
 from gpudoc.facts.gpu_counters import GpuCounters, open_counters
 from gpudoc.facts.identify import gpu_at
 from gpudoc.facts.model import Absent, Machine
-from gpudoc.tune.trial.messages import Trial
+from gpudoc.tune.trial.messages import Disturbance, Trial
 
 # the power limit is left out: a card that reaches it does so in every trial
 _HEAT = frozenset({"hw_slowdown", "sw_thermal", "hw_thermal", "hw_power_brake"})
@@ -37,7 +37,7 @@ def watched(run: Callable[[], Trial], readers: Sequence[Read]) -> Trial:
         for telemetry in telemetries:
             telemetry.stop()
     seen = [[look.counters for look in telemetry.looks] for telemetry in telemetries]
-    found = {
+    found: dict[Disturbance, list[float | None]] = {
         "hot_share": [_share_hot(looks) for looks in seen],
         "neighbour_share": [_share_joint(looks) for looks in seen],
     }

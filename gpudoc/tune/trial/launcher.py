@@ -26,7 +26,7 @@ from gpudoc.tune.trial.fork_client import (
     ForkServerProcess,
     trial_error,
 )
-from gpudoc.tune.trial.messages import End, How, Point, Trial, TrialRequest, Variant
+from gpudoc.tune.trial.messages import End, How, Measures, Point, Trial, TrialRequest, Variant
 from gpudoc.tune.trial.outcome import classify_status
 from gpudoc.tune.trial.sweep import clean_up_after_the_dead, sweep_shared_memory
 from gpudoc.tune.trial.wire import (
@@ -82,7 +82,7 @@ class _Progress:
     batch: int | None = None
     ends: dict[int, RankEnd] = field(default_factory=dict)
     statuses: dict[int, int] = field(default_factory=dict)
-    measured: dict[str, float] = field(default_factory=dict)
+    measured: Measures = field(default_factory=dict)
     legs: dict[str, tuple[float, ...]] = field(default_factory=dict)
     losses: tuple[float, ...] = ()
     inspection: Inspection | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from enum import Enum
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal, NewType
 
 from pydantic import ConfigDict, Field
 
@@ -17,6 +17,23 @@ Kind = Literal[
     "look", "plan", "default", "variant", "alike", "calibrate", "fit", "steady", "speed", "loader", "joint", "scaling"
 ]
 How = Literal["fork", "exec", "launch"]
+
+
+# what others did while a trial was timed: the CPUs that they kept busy, and shares of all CPUs or of the time
+Disturbance = Literal[
+    "other_cpus", "other_share", "busy_share", "stolen_share", "throttled_share", "hot_share", "neighbour_share"
+]
+# seconds of a step and shares of it, and what a launch did: its steps, ranks, batch, CPU seconds a step and bytes
+OfSteps = Literal["mean_step_s", "wait_share", "loading_share", "samples_per_s", "runs"]
+OfLaunch = Literal["steps", "start_s", "ranks", "loader_batch", "cpu_s", "private_bytes", "shm_bytes"]
+# 1 where memory settled, where small steps were alike, where steps drew random numbers; how memory grew
+OfProbe = Literal["settled", "alike", "draws", "steady_steps", "growth_bytes_per_step"]
+OfPlan = Literal["batch", "peak_bytes", "bytes_per_sample"]
+Measure = Literal[Disturbance, OfSteps, OfLaunch, OfProbe, OfPlan]
+# a change or a policy that a plan answers with, behind `RUNG` or `POLICY`
+PlanAnswer = NewType("PlanAnswer", str)
+# numbers of a trial in addition to its points, by name
+Measures = dict[Measure | PlanAnswer, float]
 
 
 class End(str, Enum):
@@ -88,7 +105,7 @@ POLICY, RUNG = "policy ", "rung "
 # those that are timed
 WAKE_S = 1.0
 # of a trial: how many were run for it, where that is more than one
-RUNS = "runs"
+RUNS: Final = "runs"
 
 
 class Variant(Levers):
@@ -204,7 +221,7 @@ class Trial(TrialPart):
     traceback: str = ""
     hint: str = ""
     exit_code: int = 1
-    measured: dict[str, float] = Field(default_factory=dict)
+    measured: Measures = Field(default_factory=dict)
     legs: dict[str, tuple[float, ...]] = Field(default_factory=dict)
     losses: tuple[float, ...] = ()
     how: How = "fork"
@@ -248,20 +265,28 @@ class Trial(TrialPart):
     @property
     def disturbance(self) -> tuple[float, ...]:
         """How much it was disturbed: the least of several timings is the one to believe."""
-        names = ("hot_share", "neighbour_share", "other_cpus", "stolen_share", "throttled_share")
+        names: tuple[Disturbance, ...] = (
+            "hot_share",
+            "neighbour_share",
+            "other_cpus",
+            "stolen_share",
+            "throttled_share",
+        )
         return (float(self.is_disturbed), *(self.measured.get(name, 0.0) for name in names))
 
     def beside(self, found: Beside | None, *, on_gpu: bool = False) -> Trial:
         """The same with what others did with the CPUs meanwhile; steps on a GPU share no memory with them."""
         if found is None:
             return self
-        told = {"other_cpus": found.other_cpus, "busy_share": found.share}
-        told |= {} if on_gpu else {"other_share": found.other_share}
-        told |= {} if found.stolen_share is None else {"stolen_share": found.stolen_share}
-        told |= {} if found.throttled_share is None else {"throttled_share": found.throttled_share}
-        return self.model_copy(
-            update={"measured": {**self.measured, **{name: round(value, 4) for name, value in told.items()}}}
-        )
+        told: dict[Disturbance, float | None] = {
+            "other_cpus": found.other_cpus,
+            "busy_share": found.share,
+            "other_share": None if on_gpu else found.other_share,
+            "stolen_share": found.stolen_share,
+            "throttled_share": found.throttled_share,
+        }
+        known = {name: round(value, 4) for name, value in told.items() if value is not None}
+        return self.model_copy(update={"measured": {**self.measured, **known}})
 
     def point(self, batch: int) -> Point | None:
         """The last point measured at `batch`, or None."""

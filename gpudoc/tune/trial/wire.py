@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.process.arguments import own_python
 from gpudoc.profile.model import Hardware, WorkloadKey
-from gpudoc.tune.trial.messages import End, How, Point, TrialPart, TrialRequest
+from gpudoc.tune.trial.messages import End, How, Measure, PlanAnswer, Point, TrialPart, TrialRequest
 
 # of one message; a packet of the socket holds twice as much
 _MAX_BYTES = 1 << 16
@@ -118,7 +118,7 @@ class Fact(Message):
     """One number that a trial measured in addition to its points."""
 
     kind: Literal["fact"] = "fact"
-    name: str
+    name: Measure | PlanAnswer
     value: float
 
 
