@@ -47,6 +47,11 @@ def save_better(newer: Profile, path: Path, *, is_named: bool) -> Merged:
     return Merged(profile=merged, path=place, kept=kept)
 
 
+def save_found(newer: Profile, out: Path | None) -> Merged:
+    """The same into the file `out` that the user named, or among gpudoc's own profiles."""
+    return save_better(newer, out or store.folder_to_write() / store.file_name(newer), is_named=out is not None)
+
+
 def merge(older: Profile, newer: Profile) -> tuple[Profile, tuple[str, ...]]:
     """The better of both, part by part, and why each part of the older one is kept; `older` itself where all are."""
     reasons = {part: why for part in PARTS if (why := why_kept(older, newer, part))}

@@ -10,8 +10,7 @@ from gpudoc.doctor.card_memory import CardShare, share_of_card
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.facts.model import Machine
 from gpudoc.process.interruption import terminating_like_ctrl_c
-from gpudoc.profile import store
-from gpudoc.profile.merge import Merged, save_better
+from gpudoc.profile.merge import Merged, save_found
 from gpudoc.profile.model import Profile
 from gpudoc.progress import SILENT, Progress
 from gpudoc.script.advice import CodeLine, lines, said_not_set
@@ -28,7 +27,6 @@ from gpudoc.script.trial import FIRST_BATCH, WARM_STEPS, Launches
 from gpudoc.temporary import TemporaryFolder
 from gpudoc.tune.conditions import check_writable, free_host_bytes, require_gpus
 from gpudoc.tune.document import search_document
-from gpudoc.tune.model.scaling import SpeedSpan
 from gpudoc.tune.options import SearchOptions
 from gpudoc.tune.search.heat import readers_of
 from gpudoc.tune.search.journal import Header, Journal, find_journal, open_journal, recorded_limit
@@ -105,7 +103,7 @@ def run(
     command = checked(options.command)
     deadline = Deadline(budget_s=options.budget_s)
     if not options.only_looks:
-        check_writable(options.out or store.folder_to_write() / "probe.yaml", is_named=options.out is not None)
+        check_writable(options.out)
     found = what_can_be()
     isolated = isolate(options, found, may_run_in_place)
     progress.say(say_plan(options, None))
@@ -273,10 +271,7 @@ class _Search:
             launches=self._launches.count,
         )
         profile = make_profile(context, found, journal.trials)
-        named = self._options.out
-        path = named or store.folder_to_write() / store.file_name(profile)
-        stored = save_better(profile, path, is_named=named is not None)
-        return self._result(found, profile, stored, limit_bytes, interrupted)
+        return self._result(found, profile, save_found(profile, self._options.out), limit_bytes, interrupted)
 
     def _open_journal(self, look: ScriptLook, share: CardShare | None) -> tuple[Journal, int | None]:
         options = self._options
@@ -367,10 +362,9 @@ def document(result: ScriptResult) -> Mapping[str, object]:
 
 
 def _gain_document(result: ScriptResult) -> dict[str, object] | None:
-    gained = result.findings.gain
-    if result.profile is None or (gained.ratio is None and not gained.kept_default):
-        return None
-    ratio = SpeedSpan(1.0, 1.0, 1.0) if gained.ratio is None or gained.kept_default else gained.ratio
     found = result.findings
+    ratio = found.gain.of_choice
+    if result.profile is None or ratio is None:
+        return None
     launches = max(1, min(len(found.defaults), len(found.joints)))
     return {"ratio": ratio.middle, "low": ratio.low, "high": ratio.high, "launches": launches}

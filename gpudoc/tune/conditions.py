@@ -11,6 +11,7 @@ from gpudoc.doctor.sharing import require_alone
 from gpudoc.errors import GpudocError
 from gpudoc.facts.host import memory_free_bytes
 from gpudoc.facts.model import Absent, Machine
+from gpudoc.profile import store
 from gpudoc.progress import Progress
 from gpudoc.shell import quote_path
 
@@ -23,13 +24,14 @@ def require_gpus(ordinals: Iterable[int], machine: Machine, progress: Progress, 
         progress.say(f"! {others}; these results are valid only while those processes run")
 
 
-def check_writable(path: Path, *, is_named: bool = False) -> None:
-    """GpudocError when the profile could not be written to `path`; asked before the search begins.
+def check_writable(out: Path | None) -> None:
+    """GpudocError when the profile could not be written; asked before the search begins.
 
-    Where the user named the file, its folder has to exist; the folders of gpudoc's own profiles are made.
+    Where the user named the file `out`, its folder has to exist; the folders of gpudoc's own profiles are made.
     """
+    path = out or store.folder_to_write() / "probe.yaml"
     folder = path.parent
-    if is_named and not folder.is_dir():
+    if out is not None and not folder.is_dir():
         raise GpudocError(
             f"{path}: there is no folder {folder}", hint=f"mkdir -p {quote_path(folder)}, or another place for --out"
         )

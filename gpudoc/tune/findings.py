@@ -133,5 +133,5 @@ class Findings:
     @property
     def speedup(self) -> float | None:
         """The choice's speed over the default's, both with real data; None when not measured."""
-        ratio = self.gain.ratio
-        return 1.0 if self.kept_default else None if ratio is None else ratio.middle
+        ratio = self.gain.of_choice
+        return None if ratio is None else ratio.middle

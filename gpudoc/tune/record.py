@@ -13,7 +13,6 @@ from gpudoc.profile.model import Loader
 from gpudoc.tune.findings import Findings
 from gpudoc.tune.model.gain import Gain
 from gpudoc.tune.model.noise import Noise, noise_of
-from gpudoc.tune.model.scaling import SpeedSpan
 from gpudoc.tune.search.choose import explain_knee, explain_largest, explain_variant
 from gpudoc.tune.search.largest import Largest
 from gpudoc.tune.trial.messages import Trial, Variant
@@ -113,7 +112,7 @@ def _now() -> str:
 def evidence_of(found: Findings, trials: Sequence[Trial], limit_bytes: int | None) -> model.ProfileEvidence:
     """What the settings rest on: every trial, what was tried of each part, the gain with its doubt."""
     largest, gain, noise = found.largest, found.gain, noise_of(trials)
-    ratio = SpeedSpan(1.0, 1.0, 1.0) if found.kept_default else gain.ratio
+    ratio = gain.of_choice
     steps = [trial for trial in trials if trial.request.kind != "plan" and not _is_for_loader(trial)]
     return model.ProfileEvidence(
         largest_batch=largest.batch if largest else None,

@@ -17,8 +17,7 @@ from gpudoc.facts.identify import gpu_at
 from gpudoc.facts.model import Machine
 from gpudoc.process.compiler import can_compile
 from gpudoc.process.interruption import terminating_like_ctrl_c
-from gpudoc.profile import store
-from gpudoc.profile.merge import Merged, save_better
+from gpudoc.profile.merge import Merged, save_found
 from gpudoc.profile.model import Loader, Profile
 from gpudoc.progress import SILENT, Progress
 from gpudoc.train.data.order import auto_global_batch
@@ -104,7 +103,7 @@ def run(
     options.check()
     loaded = load_config(options.model)
     if not options.is_scaling_only:
-        check_writable(options.out or store.folder_to_write() / "probe.yaml", is_named=options.out is not None)
+        check_writable(options.out)
     machine = facts.collect(quick=True, python=Path(sys.executable))
     choice = choose(options.device, machine).required()
     check_system(on_gpu=choice.device == "cuda")
@@ -380,10 +379,9 @@ class _Search:
         )
         tuned = [trial for trial in session.journal.trials if trial.request.kind != "scaling"]
         profile = make_profile(context, found, tuned)
-        path = self._options.out or store.folder_to_write() / store.file_name(profile)
         return TuneResult(
             profile=profile,
-            stored=save_better(profile, path, is_named=self._options.out is not None),
+            stored=save_found(profile, self._options.out),
             findings=found,
             journal=session.journal,
             context=context,

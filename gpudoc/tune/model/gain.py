@@ -24,6 +24,11 @@ class Gain:
     kept_default: bool = False
 
     @property
+    def of_choice(self) -> SpeedSpan | None:
+        """The speed of what was chosen over the default's: 1 where that is the default."""
+        return SpeedSpan(1.0, 1.0, 1.0) if self.kept_default else self.ratio
+
+    @property
     def is_sure(self) -> bool:
         """Whether the choice is faster whatever the doubt."""
         return not self.kept_default and self.ratio is not None and self.ratio.low > 1
