@@ -57,7 +57,7 @@ def require_alone(machine: Machine, ordinals: Iterable[int], *, shared: bool) ->
     if shared:
         return said
     own = next((end for _, found in busy for process in found if (end := end_of(process))), "")
-    ways = [f"end what is yours: {own}"] if own else []
+    ways = [f"stop your own: {own}"] if own else []
     free = _free(machine, {ordinal for ordinal, _ in busy})
     ways += [f"--device cuda:{free}, where nobody computes"] if free is not None else []
     raise GpudocError(

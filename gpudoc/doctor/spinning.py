@@ -60,7 +60,7 @@ def find_spinning(crowd: Crowd) -> Finding | None:
         severity="warning",
         confidence=0.7,
         title=f"{crowd.threads} OpenMP threads spin for {crowd.cpus:g} CPUs, "
-        f"of which other processes keep {crowd.other_cpus:.1f} busy",
+        f"and other processes keep {crowd.other_cpus:.1f} of these busy",
         why="After every operation the threads wait for the slowest, which has no CPU while others compute; those that "
         "wait keep theirs busy instead of letting it go.",
         evidence=(

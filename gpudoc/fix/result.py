@@ -77,7 +77,7 @@ def write_changes(result: FixResult) -> FixResult:
             )
         if now != result.before[path].encode("utf-8"):
             raise GpudocError(
-                f"{name_of(path)} was changed meanwhile, so the change is not written",
+                f"{name_of(path)} was changed while fix was running, so fix did not write its change",
                 hint="run the same command again; or --patch FILE",
             )
     for path in changed:

@@ -123,7 +123,7 @@ def _meet(meeting: Meeting, own: Message, progress: Progress) -> Roster:
     progress.say(f"{format_count(len(units), kind)} on {format_count(hosts, 'node')}")
     for node in roster.nodes:
         if node.missing is not None:
-            progress.say(f"{node.host}: {node.missing.because}; the others go on without it")
+            progress.say(f"{node.host}: {node.missing.because}; the others continue without it")
     if not units:
         raise GpudocError("no process has anything to measure", hint="gpudoc doctor", exit_code=ExitCode.BAD_ANSWER)
     return roster

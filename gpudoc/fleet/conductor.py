@@ -108,7 +108,7 @@ class Conductor:
 
     def _lose(self, rank: int, missing: MissingPart) -> None:
         node = self.roster.node_of(rank)
-        self._progress.say(f"{node.host}: {missing.because}, while {missing.during}; the others go on without it")
+        self._progress.say(f"{node.host}: {missing.because}, while {missing.during}; the others continue without it")
         self.roster.lose(rank, missing)
 
     def ask(self, orders: Sequence[tuple[Unit, Order]], seconds: float, during: str) -> dict[Spot, Answer]:
@@ -137,7 +137,7 @@ class Conductor:
         node = self.roster.nodes[unit.spot.node]
         unit.gone = because
         node.missing = node.missing or MissingPart("hung", because, during)
-        self._progress.say(f"{node.host}: {because}, while {during}; the others go on without it")
+        self._progress.say(f"{node.host}: {because}, while {during}; the others continue without it")
 
     def measure(
         self,

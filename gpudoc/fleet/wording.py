@@ -152,7 +152,7 @@ def _fixes(odd: Odd, seen: Sequence[Observation], *, drain: bool) -> Iterator[Re
     kind = odd.family.kind
     if kind == "host link" or names & {"PCIe generation", "PCIe lanes"}:
         yield Remedy(
-            say="Reseat the card or its riser; compare what the link trained to with what it can.",
+            say="Reseat the card or its riser; compare the link's generation and width with those it supports.",
             run="nvidia-smi --query-gpu=index,pcie.link.gen.current,pcie.link.gen.max,pcie.link.width.current,"
             "pcie.link.width.max --format=csv",
         )

@@ -44,7 +44,7 @@ def apply(words: Sequence[str], *, profile: str, allow_batch: bool) -> Applied:
     if found is None:
         if any(BATCH in word for word in words):
             raise GpudocError(
-                f"{BATCH} stands in the command, and no profile says what to put there",
+                f"the command contains {BATCH}, and no profile gives a number for it",
                 hint=f"gpudoc tune -- {shlex.join(words)}; or write the number",
             )
         why = "no profile" if profile == "off" else "no profile fits (gpudoc tune -- COMMAND makes one)"
@@ -91,7 +91,7 @@ def _apply(words: tuple[str, ...], found: Remembered, allow_batch: bool) -> Appl
     batch, own = profile.settings.micro_batch, next((loader.batch_size for loader in training), None)
     if "batch" not in script.tuned or script.lever == "none":
         if any(BATCH in word for word in words):
-            raise GpudocError(f"{BATCH} stands in the command, and {source} holds no batch", hint="write the number")
+            raise GpudocError(f"the command contains {BATCH}, and {source} gives no batch", hint="write the number")
     elif script.lever == "flag":
         words = _with_batch(words, found, batch, allow_batch, said)
     elif allow_batch and keys:
@@ -126,7 +126,7 @@ def _with_batch(
     word = words[place]
     if BATCH in word and not allow_batch:
         raise GpudocError(
-            f"{BATCH} stands in the command, and a batch is the command's owner's to choose",
+            f"the command contains {BATCH}, and gpudoc sets a batch only if you allow it",
             hint=f"--allow batch puts in {batch}, from {source}; or write the number",
         )
     spelled = word.replace(BATCH, str(batch)) if BATCH in word else _respelled(words, place, found, batch)

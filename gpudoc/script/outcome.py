@@ -140,7 +140,7 @@ def _after(told: LaunchRecord) -> str:
 def divergence(told: LaunchRecord, name: str) -> GpudocError:
     """Why a training whose weights are not finite is not tuned."""
     return GpudocError(
-        f"{name} learns nothing as it is: its weights are NaN or infinite {_after(told)}; such a step is not compared",
+        f"{name} learns nothing as it is: its weights are NaN or infinite {_after(told)}; tune compares no such steps",
         hint="lower the learning rate, clip gradients, or look for NaN in the data: gpudoc doctor LOG tells them apart",
         exit_code=ExitCode.BAD_ANSWER,
     )

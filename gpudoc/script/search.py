@@ -215,7 +215,7 @@ class _Search:
         look = found.look
         if look.on_gpu and self._options.memory_limit_bytes is not None:
             raise GpudocError(
-                f"--memory-limit: what a script takes of {look.device_name or look.device} cannot be limited",
+                f"--memory-limit: gpudoc cannot limit what a script takes of {look.device_name or look.device}",
                 hint="leave it out: the card is the limit; or --max-batch N",
             )
         machine = facts.collect(quick=True)

@@ -211,7 +211,7 @@ class _Search:
             name = self._choice.name if ranks == 1 else f"one of {ranks} GPUs"
             raise GpudocError(
                 f"{name} is too full to begin{self._others()}: {problem.message}",
-                hint="end what is yours there, or take another GPU: --device cuda:N",
+                hint="stop your processes there, or use another GPU: --device cuda:N",
                 exit_code=ExitCode.BAD_ANSWER,
             ) from None
 

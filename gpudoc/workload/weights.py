@@ -106,7 +106,7 @@ def _find(path: Path) -> Path:
         for name in _IN_A_FOLDER:
             if (path / name).is_file():
                 return path / name
-        raise GpudocError(f"model.weights: {path} holds no weights", hint=f"looked for {', '.join(_IN_A_FOLDER)}")
+        raise GpudocError(f"model.weights: {path} contains no weights", hint=f"looked for {', '.join(_IN_A_FOLDER)}")
     if not path.is_file():
         raise GpudocError(f"model.weights: {path} does not exist", hint="the path is seen from the config's folder")
     return path
@@ -197,7 +197,7 @@ def _of_torch(file: Path) -> _Tensors:
         else {}
     )
     if not tensors:
-        raise GpudocError(f"model.weights: {file} holds no tensors by name")
+        raise GpudocError(f"model.weights: {file} contains no named tensors")
 
     def reader(tensor: torch.Tensor) -> Read:
         return lambda: tensor

@@ -84,7 +84,7 @@ def test_without_shared_it_ends_and_names_who_and_where():
 def test_what_is_the_callers_own_may_be_ended():
     with pytest.raises(GpudocError) as caught:
         require_alone(machine(gpu(0, processes=(held(own=True),))), [0], shared=False)
-    assert caught.value.hint.startswith(f"end what is yours: kill -TERM {PID}; or --shared")
+    assert caught.value.hint.startswith(f"stop your own: kill -TERM {PID}; or --shared")
 
 
 def test_with_shared_it_goes_on_and_says_so():

@@ -155,7 +155,7 @@ def test_a_file_that_was_changed_meanwhile_is_not_written(tmp_path):
     other.write_text("a\n")
     result = result_of(path, "a\n", "b\n")
     result = replace(result, before={other: "a\n", path: "a\n"}, after={other: "b\n", path: "b\n"})
-    with pytest.raises(GpudocError, match="was changed meanwhile") as raised:
+    with pytest.raises(GpudocError, match="was changed while fix was running") as raised:
         write_changes(result)
     assert raised.value.exit_code == ExitCode.NOT_DONE
     assert (path.read_text(), other.read_text()) == ("changed\n", "a\n")

@@ -156,9 +156,9 @@ def test_a_file_that_is_none_is_said_with_its_name(tmp_path, name, content, says
 
 def test_a_file_and_a_folder_without_weights_are_said(tmp_path):
     torch.save([torch.zeros(1)], tmp_path / "w.pt")
-    with pytest.raises(GpudocError, match="holds no tensors by name"):
+    with pytest.raises(GpudocError, match="contains no named tensors"):
         load_weights(net(), Weights(file="w.pt"), tmp_path)
-    with pytest.raises(GpudocError, match="holds no weights"):
+    with pytest.raises(GpudocError, match="contains no weights"):
         load_weights(net(), Weights(file="."), tmp_path)
 
 

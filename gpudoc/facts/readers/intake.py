@@ -223,7 +223,7 @@ def load_stdin() -> bytes:
     import sys
 
     if sys.stdin.isatty():
-        raise GpudocError("- reads standard input, and nothing is piped in", hint="gpudoc doctor - < train.log")
+        raise GpudocError("- reads standard input, but nothing is piped into it", hint="gpudoc doctor - < train.log")
     data = sys.stdin.buffer.read(_MOST_HELD_BYTES + 1)
     if len(data) > _MOST_HELD_BYTES:
         raise GpudocError(

@@ -295,7 +295,7 @@ def _change(site: RewriteSite) -> Proposal:
         return site.change([insert_line(source, line, f"{indent}@{torch}.no_grad()")])
     moved = indented(source, place, step_of_indent(source))
     if moved is None:
-        return site.refuse("a text over several lines stands in the loop, and would change with its indentation")
+        return site.refuse("the loop contains a string of several lines, which a new indentation would change")
     return site.change([insert_line(source, source.line(place), f"{indent}with {torch}.no_grad():"), *moved])
 
 

@@ -45,12 +45,12 @@ def find(source: Source, evidence: Evidence) -> list[Proposal]:
         return [site.refuse(f"`{meant[0]}` in this file: double precision may be meant")]
     labels = sorted(word for word in words(source) if _LABELS.search(word))
     if labels:
-        return [site.refuse(f"`{labels[0]}` takes whole numbers, and which of the arrays holds them cannot be seen")]
+        return [site.refuse(f"`{labels[0]}` takes integers, and the code does not show which array contains them")]
     if any(_is_followed(source, call) for call in origins):
         return [site.refuse("the type of an array is set already where it becomes a tensor")]
     model = doubles[0].func.value if isinstance(doubles[0].func, cst.Attribute) else None
     if model is None:
-        return [site.refuse("what is turned into double precision cannot be seen")]
+        return [site.refuse("the code does not show what is converted to double precision")]
     edits = [_without_double(source, doubles[0], model)]
     edits += [replace(source, call, f"{source.code(call)}.float()") for call in origins]
     return [site.change(edits, "Networks with ReLU may part from what they were after many steps.")]

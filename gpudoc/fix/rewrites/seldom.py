@@ -132,7 +132,7 @@ def wrapped(site: RewriteSite, condition: str, besides: str) -> Proposal:
     source, statement = site.source, site.node
     moved = indented(source, statement, step_of_indent(source))
     if moved is None:
-        return site.refuse("a text over several lines stands in it, and would change with its indentation")
+        return site.refuse("it contains a string of several lines, which a new indentation would change")
     head = insert_line(source, source.line(statement), f"{source.indent(statement)}if {condition}:")
     return site.change([head, *moved], besides)
 
@@ -165,7 +165,7 @@ def _log_seldom(site: RewriteSite, call: cst.Call) -> Proposal:
             break
         inner = False
     if not step or not inner:
-        return site.refuse("the loop does not count its steps, so it cannot be said which of them to log")
+        return site.refuse("the loop does not count its steps, so no condition can choose which of them to log")
     if source.parent(statement) is not loops_around(source, statement)[0].body:
         return site.refuse("it is logged under a condition already")
     for one in calls(call):

@@ -72,7 +72,7 @@ def find_threads(source: Source, evidence: Evidence) -> list[Proposal]:
             continue
         statement = source.parent(source.parent(call) or call)
         if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
-            return [site.refuse("it is not a statement by itself")]
+            return [site.refuse("it is only a part of a statement")]
         block = source.parent(statement)
         if not isinstance(block, cst.Module):
             return [site.refuse("it is set in a function, perhaps of a worker process, where it may be right")]

@@ -36,12 +36,12 @@ def _stacked(source: Source, call: cst.Call) -> Proposal:
     assert isinstance(listed, cst.ListComp)
     assert isinstance(listed.elt, cst.Call)
     if not isinstance(listed.elt.func, cst.Attribute) or listed.elt.args:
-        return site.refuse("what is made a list is not plainly one tensor")
+        return site.refuse("the code does not show that the value made into a list is one tensor")
     if len(call.args) > 1:
         return site.refuse("the new tensor is given a type or a device, and the old ones may have another")
     tensor = listed.elt.func.value
     if any(called(one) in ("numpy", "array", "asarray") for one in calls(tensor)):
-        return site.refuse("the values come from NumPy, whose default types are other ones")
+        return site.refuse("the values come from NumPy, which has different default types")
     if any(isinstance(one, cst.Subscript) and _is_slice(one) for one in below(tensor)):
         return site.refuse("the pieces may have different lengths")
     torch = source.code(call.func).rpartition(".")[0]

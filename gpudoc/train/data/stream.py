@@ -166,8 +166,8 @@ class StreamReader(torch.utils.data.Dataset[Batch]):
                     raise GpudocError(
                         f"out of memory in the data set's own iterator, after {self._position} samples; what keeps its "
                         "place cannot be asked for the same sample again",
-                        hint="run the same command again to go on from the last checkpoint, with a smaller batch or "
-                        "more memory",
+                        hint="run the same command again with a smaller batch or more memory: it continues from the "
+                        "last checkpoint",
                         exit_code=ExitCode.BAD_ANSWER,
                     ) from problem
                 # an iterator that raised has ended: the next one begins anew and passes over what was read

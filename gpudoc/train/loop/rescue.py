@@ -65,7 +65,7 @@ class Rescuer:
         if at == "torn":
             raise GpudocError(
                 "out of memory while the optimizer was stepping: the weights may be half updated, so the run ends "
-                "and goes on from its last checkpoint",
+                "and can continue from its last checkpoint",
                 hint="run the same command again with a smaller --batch-size"
                 + self._smaller_state()
                 + self._how_to_look("; "),

@@ -105,7 +105,7 @@ class Saving:
                         hint="make room, then run the same command again",
                         exit_code=ExitCode.BAD_ANSWER,
                     )
-                yield Said(f"{message}; training goes on, earlier checkpoints stay", warning=True)
+                yield Said(f"{message}; training continues, and earlier checkpoints stay", warning=True)
             case None:
                 pass
 

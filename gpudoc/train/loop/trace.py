@@ -67,7 +67,7 @@ class Tracer:
         self._profile = None
         self._left = 0
         if not _is_whole(self._path):
-            return Said(f"{self._path}: the trace cannot be written: {reason}; training goes on", warning=True)
+            return Said(f"{self._path}: gpudoc cannot write the trace: {reason}; training continues", warning=True)
         return Said(f"trace written: {self._path}; open it at ui.perfetto.dev")
 
 

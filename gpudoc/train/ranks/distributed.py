@@ -281,7 +281,7 @@ def talking(pulse: Pulse, call: int) -> Iterator[None]:
         text = Pattern(r"^\[[^]]*\] ").sub("", str(problem).splitlines()[0]).partition(". This is")[0]
         raise PeerLostError(
             f"another rank is gone: {text}",
-            hint="its own message says why; run the same command again to go on from the last checkpoint",
+            hint="its own message says why; run the same command again: it continues from the last checkpoint",
             exit_code=ExitCode.BAD_ANSWER,
         ) from problem
     finally:

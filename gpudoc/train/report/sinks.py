@@ -109,7 +109,7 @@ class Sinks:
         except OSError as problem:
             self._stream = None
             if not self._reason:
-                kept = "training goes on, and they are kept and tried again"
+                kept = "training continues, and they are kept and tried again"
                 self._untold.append(f"{self._place}: rows cannot be written: {problem.strerror or problem}; {kept}")
             self._reason = problem.strerror or str(problem)
             return

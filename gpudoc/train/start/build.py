@@ -250,7 +250,7 @@ def _go_on(plan: Decisions, live: LiveParts, path: Path) -> Iterator[Event]:
         restore_rng(rng, live.generators)
     else:
         yield Said(
-            f"{before} -> {plan.ranks.world} processes: the order of samples goes on, the dropout masks are others",
+            f"{before} -> {plan.ranks.world} processes: the order of samples stays the same, the dropout masks differ",
             warning=True,
         )
     yield Said(f"goes on from {path.name} of {plan.choice.run.path}")
@@ -265,7 +265,7 @@ def _stretched(before: object, plan: Decisions, step: int) -> Iterator[Event]:
     was, becomes = (schedule.factor(scheduled, step, total) for total in (before, now))
     yield Said(
         f"{now} steps instead of {before}: the {scheduled.name} schedule of the learning rate now ends there, so in "
-        f"step {step} it goes on at {becomes:.0%} of its highest value instead of {was:.0%}",
+        f"step {step} it continues at {becomes:.0%} of its highest value instead of {was:.0%}",
         warning=True,
     )
 
@@ -283,8 +283,8 @@ def _find_place(live: LiveParts, loaded: Loaded) -> Iterator[Event]:
     inside = f" of epoch {epoch}" if course.order.num_samples != ENDLESS else ""
     if start:
         yield Said(
-            f"an iterable data set without a state_dict: its first {start} samples{inside} are read again and passed "
-            "over; with state_dict and load_state_dict it would go on at once"
+            f"an iterable data set without a state_dict: its first {start} samples{inside} are read again and "
+            "skipped; with state_dict and load_state_dict it would continue at once"
         )
 
 

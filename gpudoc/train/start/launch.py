@@ -79,7 +79,7 @@ def choose_ranks(gpus: str | None, *, device: str, num_gpus: int) -> int:
     if on_gpu and count > num_gpus:
         raise GpudocError(
             f"--gpus {count}: this machine has {num_gpus} usable",
-            hint="--gpus auto; or gpudoc doctor says what is missing",
+            hint="use --gpus auto; gpudoc doctor shows what is missing",
         )
     if on_gpu and count > 1 and ":" in device:
         raise GpudocError(f"--gpus {count} and --device {device} contradict each other", hint="--device cuda")

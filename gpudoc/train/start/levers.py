@@ -86,7 +86,7 @@ def target_of_optimizer(workload: Workload, state: str, *, sharded: bool) -> str
         raise GpudocError(f"{asked}: {what}; the config has {workload.config.optimizer.target}", hint=hint)
     if sharded:
         raise GpudocError(
-            f"{asked}: not where weights are spread over ranks, whose shards hold plain tensors", hint=hint
+            f"{asked} needs whole weights: here they are spread over ranks as shards of plain tensors", hint=hint
         )
     if not has_torchao():
         raise GpudocError(f"{asked}: torchao, which has that optimizer, is not installed", hint="pip install torchao")

@@ -215,7 +215,7 @@ def _stop_at(broken: list[Finding]) -> None:
     fix = next((remedy.run or remedy.say for remedy in first.fix), "gpudoc doctor")
     raise GpudocError(
         f"doctor says: {first.title}. {first.why}",
-        hint=f"{fix}; or go on as it is: --no-preflight",
+        hint=f"{fix}; or train without this check: --no-preflight",
         exit_code=ExitCode.BAD_ANSWER,
     )
 

@@ -108,7 +108,7 @@ def _run(line: Sequence[str]) -> None:
     if done.returncode != 0:
         last = [row for row in done.stderr.splitlines() if row.startswith("gpudoc:")] or done.stderr.splitlines()[-1:]
         raise GpudocError(
-            f"the run to prove does not work by itself: {' '.join(last).removeprefix('gpudoc: ')}",
+            f"the run fails even if nothing kills it: {' '.join(last).removeprefix('gpudoc: ')}",
             exit_code=ExitCode.BAD_ANSWER,
         )
 
@@ -128,7 +128,7 @@ def _run_and_kill(line: Sequence[str], run: Path) -> None:
         if not checkpoint.found_in(run / "checkpoints"):
             said.seek(0)
             last = said.read().strip().splitlines()[-1:]
-            raise GpudocError(f"the run to kill ended by itself: {' '.join(last)}", exit_code=ExitCode.BAD_ANSWER)
+            raise GpudocError(f"the run ended before it was killed: {' '.join(last)}", exit_code=ExitCode.BAD_ANSWER)
     # the run may have come further before the kill arrived; it is resumed from the place that was meant
     checkpoint.settle_ruins(run / "checkpoints")
     checkpoint.remove_others(run / "checkpoints", {KILL_AFTER})

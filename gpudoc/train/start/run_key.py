@@ -84,7 +84,7 @@ def _read(path: Path) -> str | None:
     try:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
-            raise GpudocError(f"{escape_line(path)} is not a file of this user alone", hint=_HINT)
+            raise GpudocError(f"{escape_line(path)} must be a file that only this user owns and can read", hint=_HINT)
         key = os.read(handle, _MOST_BYTES).decode("ascii", "replace")
     finally:
         os.close(handle)

@@ -107,7 +107,7 @@ def choose(name: str, asked: Path | None, resume: str, fixed: Mapping[str, objec
         if resume == "never":
             raise GpudocError(
                 f"{escape_line(asked)}: holds a run already",
-                hint=f"--resume auto goes on with it, or another --run-dir than {quote_path(asked)}",
+                hint=f"--resume auto continues it; or choose another --run-dir than {quote_path(asked)}",
             )
         return _explicit(asked, fixed, end_step)
     base = Path("runs") / name
@@ -161,11 +161,11 @@ def _explicit(path: Path, fixed: Mapping[str, object], end_step: int) -> RunChoi
     if not path.is_dir():
         raise GpudocError(f"{escape_line(path)}: no such run directory", hint=_known_runs())
     if not _is_started(run):
-        raise GpudocError(f"{escape_line(path)}: no run to go on with: it has neither checkpoints nor logged steps")
+        raise GpudocError(f"{escape_line(path)}: no run to continue: it has neither checkpoints nor logged steps")
     changed = _differences(run, fixed)
     if changed:
         raise GpudocError(
-            f"{escape_line(path)}: cannot go on, since this changed: {'; '.join(changed)}",
+            f"{escape_line(path)}: the run cannot continue, because this changed: {'; '.join(changed)}",
             hint="put it back, or start again: --resume never --run-dir runs/NEW",
         )
     return _go_on(run, end_step)

@@ -138,8 +138,8 @@ def _reference(session: WorkloadSession, request: TrialRequest, plain: Trial) ->
     odd = next((number for number, loss in enumerate(plain.losses, start=1) if not math.isfinite(loss)), None)
     if odd is not None:
         raise GpudocError(
-            f"the model learns nothing: its loss is {plain.losses[odd - 1]} in step {odd}; such a step is not compared",
-            hint="correct that first; nothing was written: a lower learning rate, train.grad_clip, or NaN in the data",
+            f"the model learns nothing: its loss is {plain.losses[odd - 1]} in step {odd}; tune compares no such steps",
+            hint="correct that first: lower the learning rate, set train.grad_clip, or look for NaN in the data",
             exit_code=ExitCode.BAD_ANSWER,
         )
     if not plain.measured.get("draws"):

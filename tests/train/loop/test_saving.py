@@ -33,7 +33,7 @@ def test_a_full_disk_in_the_middle_is_said_and_the_run_goes_on(tmp_path, capsys,
 
     monkeypatch.setattr(writer, "write", full_at_first)
     assert train_here(tmp_path, *LINE) == 0
-    assert "could not be written: No space left on device; training goes on" in capsys.readouterr().err
+    assert "could not be written: No space left on device; training continues" in capsys.readouterr().err
     assert steps_in(tmp_path / "runs/cfg")[0] == 8
 
 

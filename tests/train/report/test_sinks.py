@@ -57,7 +57,7 @@ def test_rows_that_a_full_disk_refused_follow_when_there_is_room_and_it_is_told_
     told = sinks.tell()
     sinks.close()
     assert [json.loads(line)["step"] for line in Run(tmp_path).metrics.read_text().splitlines()] == [0, 1, 2, 3]
-    goes_on = "File too large; training goes on, and they are kept and tried again"
+    goes_on = "File too large; training continues, and they are kept and tried again"
     assert told == [
         f"{tmp_path}/metrics.jsonl: rows cannot be written: {goes_on}",
         f"{tmp_path}/metrics.jsonl: the rows that waited are written",
@@ -91,7 +91,7 @@ def test_rows_that_no_disk_took_are_counted_at_the_end(tmp_path):
         sinks.add({"step": step})
     sinks.close()
     first, last = sinks.tell()
-    assert "No space left on device; training goes on" in first
+    assert "No space left on device; training continues" in first
     assert last.endswith("metrics.jsonl: 3 rows are missing, which could not be written: No space left on device")
 
 
@@ -130,7 +130,7 @@ def test_a_training_whose_metrics_have_no_room_comes_to_its_end_with_its_checkpo
     line = ("--model", "cfg.yaml", "--profile", "off", "--set", "log_every=1", "--set", "checkpoint_every=2")
     assert train_here(tmp_path, *line, "--steps", "4", "--run-dir", "runs/full") == 0
     said = capsys.readouterr().err
-    assert said.count("rows cannot be written: No space left on device; training goes on") == 1
+    assert said.count("rows cannot be written: No space left on device; training continues") == 1
     assert "rows are missing" in said
     assert (run / "checkpoints" / "step-4" / "manifest.json").is_file()
     assert json.loads((run / "summary.json").read_text())["status"] == "finished"

@@ -66,6 +66,6 @@ def test_a_file_that_another_user_could_have_written_or_read_is_no_key(tmp_path,
     if harm == "of another user":
         monkeypatch.setattr("os.getuid", lambda: path.stat().st_uid + 1)
     for who in (SECOND, FIRST):
-        with pytest.raises(GpudocError, match=r"is not a file of this user alone|cannot be"):
+        with pytest.raises(GpudocError, match=r"must be a file that only this user owns and can read|cannot be"):
             run_key(who, tmp_path, wait_s=0.0).__enter__()
     assert path.exists()
