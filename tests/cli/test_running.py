@@ -56,7 +56,7 @@ def test_json_is_one_document_and_a_refusal_is_an_error_document():
         (["--allow", "network", "--", "true"], "train knows one thing to allow"),
         (["--allow", "batch"], "--allow goes with a command"),
         (["--profile", "none.yaml", "--", "true"], "none.yaml"),
-        (["--", "python", "{batch}"], "no profile says what to put there"),
+        (["--", "python", "{batch}"], "no profile gives a number for it"),
     ],
 )
 def test_what_makes_no_sense_is_the_users_mistake(arguments, says, capfd):

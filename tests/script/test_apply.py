@@ -120,7 +120,7 @@ def test_a_placeholder_is_filled_in_when_it_is_allowed():
     applied = apply(words, profile="auto", allow_batch=True)
     assert applied.words == (*COMMAND, "--batch-size=48")
     assert applied.order.batch is None
-    with pytest.raises(GpudocError, match="owner's to choose") as caught:
+    with pytest.raises(GpudocError, match="only if you allow it") as caught:
         apply(words, profile="auto", allow_batch=False)
     assert caught.value.exit_code == 2
     assert "--allow batch puts in 48" in caught.value.hint
@@ -135,14 +135,14 @@ def test_a_number_where_the_placeholder_was_is_replaced_and_no_other():
 
 @pytest.mark.parametrize("profile", ["auto", "off"])
 def test_a_placeholder_that_nothing_fills_in_is_a_mistake(profile):
-    with pytest.raises(GpudocError, match="no profile says what to put there"):
+    with pytest.raises(GpudocError, match="no profile gives a number for it"):
         apply((*COMMAND, "{batch}"), profile=profile, allow_batch=True)
 
 
 def test_a_placeholder_and_a_profile_without_a_batch():
     words = (*COMMAND, "{batch}")
     keep(words, tuned=("loader",), lever="flag")
-    with pytest.raises(GpudocError, match="holds no batch"):
+    with pytest.raises(GpudocError, match="gives no batch"):
         apply(words, profile="auto", allow_batch=True)
 
 

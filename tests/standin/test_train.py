@@ -351,7 +351,7 @@ def test_a_run_goes_on_with_another_number_of_gpus(standin, tmp_path, alone):
         arguments = ["--gpus", ranks, "--steps", steps, "--no-preflight"]
         done = gpus.forked(*line(tmp_path, "run", *arguments))
         assert done.returncode == 0, done.stderr
-    assert "1 -> 2 processes: the order of samples goes on" in done.stderr
+    assert "1 -> 2 processes: the order of samples stays the same" in done.stderr
     assert losses(tmp_path / "run") == pytest.approx(alone, abs=1e-5)
 
 

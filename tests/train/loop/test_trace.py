@@ -41,6 +41,6 @@ def test_a_trace_that_a_full_disk_cut_is_not_called_written(tmp_path):
     with full_at(1000):
         said = [event for _ in range(5) for event in (tracer.advance() if tracer.wanted else ())]
     assert [event.warning for event in said] == [True]
-    assert f"{tmp_path}/trace.json: the trace cannot be written: " in said[0].text
+    assert f"{tmp_path}/trace.json: gpudoc cannot write the trace: " in said[0].text
     assert "training continues" in said[0].text
     assert not tracer.wanted

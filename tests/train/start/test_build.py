@@ -206,5 +206,5 @@ def test_another_number_of_steps_on_a_resume_says_what_it_does_to_the_schedule(t
     assert train_here(tmp_path, *LINE, "--profile", "off", "--steps", 4) == 0
     capsys.readouterr()
     assert train_here(tmp_path, *LINE, "--profile", "off", "--steps", 8, "--resume", "runs/cfg") == 0
-    said = "the cosine schedule of the learning rate now ends there, so in step 4 it goes on at 50%"
+    said = "the cosine schedule of the learning rate now ends there, so in step 4 it continues at 50%"
     assert (said in capsys.readouterr().err) is told
