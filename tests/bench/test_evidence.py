@@ -155,7 +155,7 @@ def test_threads_that_spin_for_cpus_on_which_others_compute():
 
     found = ask([*team, alone], openmp="libgomp")
     assert (found.id, found.severity) == ("openmp_spinning", "warning")
-    assert "other processes keep 1.1 busy" in found.title
+    assert "other processes keep 1.1 of these busy" in found.title
     assert found.fix[0].run == "export OMP_WAIT_POLICY=passive"
     assert "KMP_BLOCKTIME" in ask(team, openmp="unknown").fix[0].run
     assert ask(team, openmp="libgomp", omp_wait_policy="passive") is None

@@ -1,4 +1,4 @@
-# float64 0.9 -> refused: takes whole numbers
+# float64 0.9 -> refused: takes integers, and the code does not show which array contains them
 import numpy as np
 import torch
 from torch import nn
