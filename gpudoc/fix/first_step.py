@@ -18,8 +18,6 @@ from gpudoc.units import format_bytes
 # what a launch without the limit may take of what is free
 _OF_FREE = 0.7
 _TIMES = 3
-# on Linux: memory of this size and more goes back to the system when it is freed
-GIVES_BACK = (("MALLOC_MMAP_THRESHOLD_", "262144"),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +31,7 @@ class FirstStep:
 
 
 def room_beyond(limit_bytes: int | None) -> int | None:
-    """Bytes that a launch without the limit may take; None where there is no limit, or not more memory."""
+    """Bytes that a launch without the limit may take; None without a limit, or where the machine has less memory."""
     free = memory_free_bytes()
     if limit_bytes is None or isinstance(free, Absent):
         return None
@@ -41,16 +39,17 @@ def room_beyond(limit_bytes: int | None) -> int | None:
     return room if room > limit_bytes else None
 
 
-def told_of(first: FirstStep, look: ScriptLook) -> str:
+def describe_death(first: FirstStep, look: ScriptLook) -> str:
     """Where it died, and what its steps take without the limit."""
     died = first.evidence.died_at
     at = "" if died is None else f" at {name_of(died.file)}:{died.line}"
     when = "in its first step" if not first.steps else f"after {first.steps} steps"
-    needs = "" if look.peak_bytes is None else f"; without the limit its steps take {format_bytes(look.peak_bytes)}"
+    peak = look.peak_bytes
+    needs = "" if peak is None else f"; without the limit its steps take at least {format_bytes(peak)}"
     return f"under {format_bytes(first.limit_bytes)} it runs out of memory{at} {when}{needs}"
 
 
-def alive(proof: FixProof, first: FirstStep, steps: int) -> FixProof:
+def judge_first_step(proof: FixProof, first: FirstStep, steps: int) -> FixProof:
     """A proof of runs under the limit against runs without it, where the changed script came far enough."""
     if proof.claim in (None, Claim.CHANGES):
         return proof

@@ -17,8 +17,9 @@ from gpudoc.script.trial import WARM_STEPS, Launches
 
 # what is equal from launch to launch wherever the kernel and Python let it be
 _ALIKE: Mapping[str, str] = {"PYTHONHASHSEED": "0"}
-# the memory that a step leaves behind is seen only where the heap gives back what is freed; it makes steps slower
-_OF_LOOKS: Mapping[str, str] = {"MALLOC_MMAP_THRESHOLD_": "262144"}
+# on Linux the heap then gives back what is freed from this size on: a look sees what a step leaves behind only so, and
+# some scripts live only so; it makes steps slower
+GIVES_BACK: Mapping[str, str] = {"MALLOC_MMAP_THRESHOLD_": "262144"}
 _LOOK_STEPS = 24
 # fewer steps tell no speed; of a launch's steps so many pieces tell how far its speed goes up and down
 _LEAST_TIMED, _PIECES = 4, 4
@@ -92,7 +93,7 @@ class FixLaunches:
             purpose="look", warm_steps=WARM_STEPS, steps=_LOOK_STEPS, seconds=seconds, evaluation_s=evaluation_s,
             lines=True,
         )  # fmt: skip
-        return self._launch(order, patience_s, {}, _OF_LOOKS)
+        return self._launch(order, patience_s, {}, GIVES_BACK)
 
     def run(
         self,

@@ -16,15 +16,15 @@ from typing import Literal
 
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.fix.evidence import files_of, read_evidence
-from gpudoc.fix.first_step import GIVES_BACK, FirstStep, alive, room_beyond, told_of
-from gpudoc.fix.launches import FixLaunches, RecordedRun, RoundingOrder
+from gpudoc.fix.first_step import FirstStep, describe_death, judge_first_step, room_beyond
+from gpudoc.fix.launches import GIVES_BACK, FixLaunches, RecordedRun, RoundingOrder
 from gpudoc.fix.lengths import RecordLength, boundaries_of, length_of, why_no_core, workers_needed
 from gpudoc.fix.model import Candidate, Claim, Evidence, Refusal, name_of
 from gpudoc.fix.options import FixOptions
 from gpudoc.fix.proof import FixProof, equal_to_itself, judge, judge_alive
 from gpudoc.fix.propose import propose_in
 from gpudoc.fix.result import FixResult, write_changes
-from gpudoc.fix.rewrites import OF_MEMORY
+from gpudoc.fix.rewrites import OF_MEMORY, REWRITES
 from gpudoc.fix.rewrites.loader import ONE_WORKER, WORKERS
 from gpudoc.fix.rewrites.precision import ID as FLOAT64
 from gpudoc.fix.rounding import PLAIN, SINGLE, judge_rounding, may_be_rounding
@@ -43,6 +43,8 @@ from gpudoc.units import format_seconds
 from gpudoc.writing import write_whole
 
 _ROUNDS = 3
+# what is tried first, in whichever file it stands
+_PLACES = {rewrite.id: place for place, rewrite in enumerate(REWRITES)}
 _NUDGES: tuple[Literal["up", "down"], ...] = ("up", "down")
 _LOOK_S = 20.0
 _LOOK_SHARE, _EVALUATION_SHARE, _PATIENCE = 0.35, 0.25, 3.0
@@ -172,7 +174,7 @@ class _Fixer:
         first = FirstStep(evidence, told.num_steps, limit, room)
         self.seen = look, evidence
         self.length = length_of(whole, look, evidence.evaluated_after, self.deadline.left_s)
-        self.notes.append(told_of(first, look))
+        self.notes.append(describe_death(first, look))
         candidates = [one for one in self._candidates(evidence, died=False) if one.rewrite in OF_MEMORY]
         for index, candidate in enumerate(candidates):
             if self.deadline.left_s < self._cost_s(look, launches=4):
@@ -195,7 +197,7 @@ class _Fixer:
         after = [self._recorded(look, steps, files, environment)]
         if after[0].shortage is not None and not candidate.environment:
             # what is freed stays in the heap: with the variable it is given back, and the command is said with it
-            candidate = replace(candidate, environment=GIVES_BACK)
+            candidate = replace(candidate, environment=tuple(GIVES_BACK.items()))
             files, environment = _changes(candidate)
             after = [self._recorded(look, steps, files, environment)]
         if after[0].failure or after[0].shortage is not None or after[0].timed_out:
@@ -205,12 +207,12 @@ class _Fixer:
         self.unequal = self.unequal or equal_to_itself(before)
         after.append(self._recorded(look, steps, files, environment))
         proof = judge(candidate, before, after, boundaries=boundaries_of(look, before[0]))
-        proof = alive(proof, first, 0 if after[-1].record is None else after[-1].record.steps)
+        proof = judge_first_step(proof, first, 0 if after[-1].record is None else after[-1].record.steps)
         if not may_be_rounding(replace(proof, lives=True), before, after):
             return proof
         with self.fix.limited_to(first.room_bytes):
             controls = [self._recorded(look, steps, rounding=replace(PLAIN, nudge=one)) for one in _NUDGES]
-        return alive(judge_rounding(proof, before, after, controls), first, steps or 0)
+        return judge_first_step(judge_rounding(proof, before, after, controls), first, steps or 0)
 
     def _keep_the_first(self) -> None:
         """Of several changes that are not proved together the first, which was proved on the script as it was."""
@@ -266,6 +268,7 @@ class _Fixer:
             self.refused += [one for one in proposals if isinstance(one, Refusal)]
             found += [one for one in proposals if isinstance(one, Candidate)]
         left = [one for one in found if (one.rewrite, one.after) not in self.tried]
+        left.sort(key=lambda one: _PLACES[one.rewrite])
         if died or Claim.ROUNDING in self.allowed:
             return left
         tries = f"gpudoc fix --allow rounding -- {shlex.join(self.options.command)}"

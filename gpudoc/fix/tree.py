@@ -11,6 +11,8 @@ from gpudoc.fix.source import Node, Source, children_of
 
 Function = cst.FunctionDef
 LOOPS = (cst.For, cst.While)
+# methods that give the same model back
+_SAME_MODEL = frozenset({"to", "cuda", "cpu", "train"})
 _CONSTANTS = (cst.Integer, cst.Float, cst.SimpleString, cst.ConcatenatedString, cst.Imaginary)
 
 
@@ -247,8 +249,11 @@ def class_of_call(source: Source, call: cst.Call) -> cst.ClassDef | None:
 
 
 def model_is_shown(source: Source, name: str) -> bool:
-    """Whether a name is set in this file alone, each time to a model of classes of this file or of `torch.nn`."""
-    made = [one for one in bindings(source.module, name) if isinstance(one, cst.Assign)]
+    """Whether a name is set in this file alone, each time to a model of classes of this file or of `torch.nn`.
+
+    `model = model.to(device)` is the same model.
+    """
+    made = [one for one in bindings(source.module, name) if isinstance(one, cst.Assign) and not _moves(one, name)]
     return bool(made) and all(
         isinstance(one.value, cst.Call)
         and any(
@@ -257,6 +262,24 @@ def model_is_shown(source: Source, name: str) -> bool:
         )
         for one in made
     )
+
+
+def _moves(one: cst.Assign, name: str) -> bool:
+    """Whether a statement sets a name to what it is already, `model = model.to(device).train()`."""
+    value = one.value
+    while isinstance(value, cst.Call) and called(value) in _SAME_MODEL and isinstance(value.func, cst.Attribute):
+        value = value.func.value
+    return value is not one.value and dotted(value) == name
+
+
+def binds(source: Source, use: Node) -> bool:
+    """Whether a use of a name is where the name is set."""
+    return any(part is use for above in source.ancestors(use) for _, part in binding(above))
+
+
+def parameters(function: Function) -> frozenset[str]:
+    """The names of a function's parameters."""
+    return frozenset(one.name.value for one in below(function.params) if isinstance(one, cst.Param))
 
 
 def local_functions(source: Source, name: str) -> list[Function]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from gpudoc.doctor.model import shorten
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.patterns import Pattern
 from gpudoc.process.beside import Beside
@@ -115,7 +116,7 @@ def trial_of(request: TrialRequest, told: LaunchRecord, *, warm_steps: int, wake
 def _end_of(told: LaunchRecord) -> tuple[End, str]:
     error = told.error
     if error is not None and error.shortage is not None:
-        return _MEMORY[error.shortage], error.text[:400]
+        return _MEMORY[error.shortage], shorten(error.text, 400)
     if told.status is None and not told.timed_out:
         return End.FITS, ""
     if told.status is None:
@@ -130,7 +131,7 @@ def _end_of(told: LaunchRecord) -> tuple[End, str]:
     end, sentence = classify_status(told.status, told.tail, lambda: told.cgroup_killed)
     if end is End.USER_ERROR and told.cgroup_killed:
         return End.OOM_CGROUP, "the kernel killed a process: the cgroup's memory is used up"
-    return end, error.text[:400] if error is not None and end is End.USER_ERROR else sentence
+    return end, shorten(error.text, 400) if error is not None and end is End.USER_ERROR else sentence
 
 
 def _after(told: LaunchRecord) -> str:
@@ -152,7 +153,7 @@ def refusal(told: LaunchRecord, name: str) -> GpudocError:
     ended = "" if told.status is None else how_it_ended(told.status)
     if told.status not in (None, 0) or error is not None:
         what = error.text if error is not None else last or ended
-        found = f"{name} failed as it is: {what[:300]}"
+        found = f"{name} failed as it is: {shorten(what, 300)}"
         return GpudocError(found, hint=_hint(told, name), exit_code=ExitCode.BAD_ANSWER)
     if not told.seen:
         if told.timed_out:
@@ -200,4 +201,4 @@ def _hint(told: LaunchRecord, name: str, otherwise: str = "") -> str:
 
 def _last_lines(tail: str) -> str:
     lines = [line.strip() for line in tail.splitlines() if line.strip()]
-    return lines[-1][:300] if lines else ""
+    return shorten(lines[-1], 300) if lines else ""

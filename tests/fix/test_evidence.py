@@ -40,3 +40,9 @@ def test_a_look_that_ends_in_the_first_epoch_measured_no_start():
 def test_double_precision_counts_where_the_weights_have_it():
     assert evidence(EPOCH, parameters="float64").float64_share == 0.8
     assert evidence(EPOCH).float64_share == 0.0
+
+
+@pytest.mark.parametrize(("grown", "grows"), [(None, False), (0, False), (4 << 20, False), (50 << 20, True)])
+def test_an_evaluation_takes_more_memory_where_the_peak_grew_in_it_by_more_than_a_twentieth(grown, grows):
+    process = seen(steps([0.1] * 9, EPOCH), lines=LINES.model_copy(update={"evaluation_bytes": grown}))
+    assert read_evidence(told(process), look_at((process,), warm_steps=0, start_s=1.0), None).evaluation_grows is grows

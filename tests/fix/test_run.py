@@ -231,3 +231,14 @@ def test_a_change_that_only_rounds_otherwise_is_named_and_not_run_unless_it_is_a
     found, refused = asked("rounding")
     assert [one.rewrite for one in found] == ["few-threads"]
     assert refused == []
+
+
+def test_repeated_work_is_tried_before_the_loader_in_whichever_file_it_stands(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    main, data = tmp_path / "main.py", tmp_path / "other.py"
+    main.write_text("import torch\n\ntorch.set_num_threads(1)\n")
+    data.write_text("import torch\n\ntorch.autograd.set_detect_anomaly(True)\n")
+    evidence = Evidence(hot=(HotLine(main, 3, 0.5), HotLine(data, 3, 0.3)), threads=1, anomaly_detection=True)
+    options = FixOptions(command=("python", "main.py"), allow="rounding")
+    fixer = run_module._Fixer(options, SimpleNamespace(files={}), SILENT, Deadline(), options.claims)
+    assert [one.rewrite for one in fixer._candidates(evidence, died=False)] == ["anomaly-off", "few-threads"]

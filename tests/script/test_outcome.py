@@ -92,6 +92,13 @@ def test_a_launch_without_steady_steps_is_refused_with_what_to_type(launch, says
     assert hint in found.hint
 
 
+def test_a_long_error_is_cut_between_two_words():
+    long = error("the size of tensor a must match the size of tensor b " * 20, "RuntimeError")
+    message = refusal(told(seen(error=long), status=1), "train.py").message
+    assert message.endswith("...")
+    assert message.removesuffix("...").rpartition(" ")[2] in ["the", "size", "of", "tensor", "a", "must", "match", "b"]
+
+
 def test_a_hook_that_stepped_aside_is_said():
     assert "no such loader" in refusal(told(seen(asides=("no such loader",)), status=0), "train.py").message
 

@@ -31,6 +31,7 @@ from gpudoc.fix.tree import (
     local_functions,
     loops_around,
     methods,
+    parameters,
     qualified,
     scope_of,
     uses,
@@ -278,11 +279,7 @@ def _reach(source: Source, block: cst.IndentedBlock, start: int) -> tuple[int, i
 def _is_built_elsewhere(source: Source, nodes: Sequence[Node], function: Function) -> bool:
     """Whether a function does nothing else than these lines, so that who calls it may keep what it gives."""
     others = [one for one in function.body.body if one not in nodes and not _is_text(one)]
-    return not PureLines(source, nodes[0]).look(others, _params(function)).reason
-
-
-def _params(function: Function) -> frozenset[str]:
-    return frozenset(one.name.value for one in below(function.params) if isinstance(one, cst.Param))
+    return not PureLines(source, nodes[0]).look(others, parameters(function)).reason
 
 
 def _is_text(node: Node) -> bool:

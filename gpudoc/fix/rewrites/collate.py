@@ -17,7 +17,6 @@ from gpudoc.fix.tree import (
     called,
     calls,
     dotted,
-    enclosing,
     function_of,
     is_literal,
     loops_around,
@@ -78,7 +77,7 @@ def _of(source: Source, function: Function, call: cst.Call) -> list[Proposal]:
                     ]
                 )
             ]
-        return _of_arrays(source, site, call, value)
+        return _of_arrays(source, site, function, call, value)
     if isinstance(value, cst.Name):
         return _of_appended(source, site, function, call, value.value)
     return []
@@ -129,10 +128,12 @@ def _without_type(source: Source, call: cst.Call) -> list[Edit]:
     return [Edit(source.outer_span(call.args[0].value)[1], source.outer_span(call.args[-1].value)[1], "")]
 
 
-def _of_arrays(source: Source, site: RewriteSite, call: cst.Call, value: cst.ListComp) -> list[Proposal]:
+def _of_arrays(
+    source: Source, site: RewriteSite, function: Function, call: cst.Call, value: cst.ListComp
+) -> list[Proposal]:
     """`torch.tensor([x for x, _ in batch])` of arrays, which torch reads number by number."""
     numpy = name_of_import(source, "numpy")
-    collates = "collate" in (enclosing_name(source, call) or "")
+    collates = "collate" in function.name.value
     if not collates or not numpy or len(call.args) > 1 or not isinstance(value.elt, cst.Name) or value.for_in.ifs:
         return []
     if not isinstance(value.for_in.target, cst.Tuple | cst.Name) or _is_number_name(value.elt.value):
@@ -143,12 +144,6 @@ def _of_arrays(source: Source, site: RewriteSite, call: cst.Call, value: cst.Lis
 
 def _is_number_name(name: str) -> bool:
     return any(word in name.lower() for word in ("label", "target", "len", "cls", "class", "id")) or name in ("y", "t")
-
-
-def enclosing_name(source: Source, node: Node) -> str:
-    """The name of the function around a node; '' where there is none."""
-    function = enclosing(source, node, cst.FunctionDef)
-    return function.name.value if isinstance(function, cst.FunctionDef) else ""
 
 
 def _of_appended(source: Source, site: RewriteSite, function: Function, call: cst.Call, name: str) -> list[Proposal]:
@@ -192,7 +187,7 @@ def _padded(
     if row is None:
         return None
     edits = [replace(source, assigned[0].value, _converted(source, torch, row))]
-    left = {*uses(source, function, name), *()} - {appended}
+    left = {*uses(source, function, name)} - {appended}
     left -= {one for one in left if any(above is assigned[0] for above in source.ancestors(one))}
     for one in made:
         if one is assigned[0]:
@@ -236,11 +231,11 @@ def _padding(source: Source, one: cst.AugAssign, name: str, row: ListedRow, torc
         filled = f"{torch}.zeros({', '.join(sizes)}{kind})"
     else:
         tail = "," if len(sizes) == 1 else ""
-        filled = f"{torch}.full(({', '.join(sizes)}{tail}), {float_text(source, inner, row)}{kind})"
+        filled = f"{torch}.full(({', '.join(sizes)}{tail}), {_number_text(source, inner, row)}{kind})"
     return f"{name} = {torch}.cat([{name}, {filled}])"
 
 
-def float_text(source: Source, inner: cst.BaseExpression, row: ListedRow) -> str:
+def _number_text(source: Source, inner: cst.BaseExpression, row: ListedRow) -> str:
     """A number as it is written, as a float among floats."""
     text = source.code(inner)
     return f"float({text})" if row.kind == "float" and "." not in text else text

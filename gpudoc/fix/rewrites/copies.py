@@ -18,7 +18,19 @@ from gpudoc.fix.rewrites.base import (
 )
 from gpudoc.fix.rewrites.seldom import last_step, may_end_early, step_name
 from gpudoc.fix.source import Edit, Node, Source
-from gpudoc.fix.tree import below, binding, bindings, called, calls, dotted, loops_around, qualified, scope_of, uses
+from gpudoc.fix.tree import (
+    below,
+    binding,
+    bindings,
+    binds,
+    called,
+    calls,
+    dotted,
+    loops_around,
+    qualified,
+    scope_of,
+    uses,
+)
 
 ID = "copy-each-step"
 # what surely changes no weights, buffers or optimizers
@@ -76,7 +88,7 @@ def _seldom(source: Source, statement: cst.SimpleStatementLine, part: Node) -> P
     is_shared = scope is source.module or any(isinstance(one, cst.Global | cst.Nonlocal) for one in below(scope))
     if is_shared and any(uses(source, one, name) for one in functions):
         return site.refuse(f"a function uses `{name}` too, and nobody can say when")
-    reads = [use for use in uses(source, scope, name) if not _binds(source, use)]
+    reads = [use for use in uses(source, scope, name) if not binds(source, use)]
     if not reads:
         return site.refuse(f"`{name}` is never used: the copy can be left out, which is for you to decide")
     start, end = source.span(loop)
@@ -85,10 +97,6 @@ def _seldom(source: Source, statement: cst.SimpleStatementLine, part: Node) -> P
     if not all(start <= source.span(use)[0] < end for use in reads):
         return site.refuse(f"`{name}` is used in the loop and outside of it, so each copy may be needed")
     return _where_it_is_used(site, loop, name, reads)
-
-
-def _binds(source: Source, use: Node) -> bool:
-    return any(part is use for above in source.ancestors(use) for _, part in binding(above))
 
 
 def _odd(source: Source, statement: Node, part: Node) -> str:

@@ -8,7 +8,7 @@ from gpudoc.fix.model import Claim, Evidence
 from gpudoc.fix.rewrites.base import Proposal, Rewrite, RewriteSite, measured_lines, replace, statements
 from gpudoc.fix.rewrites.held import root
 from gpudoc.fix.source import Node, Source
-from gpudoc.fix.tree import below, binding, bindings, called, calls, loops_around, qualified, scope_of, uses
+from gpudoc.fix.tree import below, bindings, binds, called, calls, loops_around, qualified, scope_of, uses
 
 ID = "kept-outputs"
 _CATS = ("torch.cat", "torch.concat", "torch.concatenate")
@@ -68,7 +68,7 @@ def _is_made(value: Node) -> bool:
 def _reduced(source: Source, kept: cst.Name, append: cst.Call) -> list[Proposal]:
     name, scope = kept.value, scope_of(source, kept)
     site = RewriteSite(ID, Claim.EXACT, source, append)
-    reads = [use for use in uses(source, scope, name) if use is not kept and not _binds(source, use)]
+    reads = [use for use in uses(source, scope, name) if use is not kept and not binds(source, use)]
     picked = [found for use in reads if (found := _pick_of_cat(source, use)) is not None]
     if not picked:
         return []
@@ -111,10 +111,6 @@ def _written_in_place(source: Source, scope: Node, name: str) -> str:
         if name and target is not None and root(target) == name:
             return f"line {source.line(one)} changes `{name}` in place, perhaps after it was kept"
     return ""
-
-
-def _binds(source: Source, use: Node) -> bool:
-    return any(part is use for above in source.ancestors(use) for _, part in binding(above))
 
 
 def _pick_of_cat(source: Source, use: Node) -> tuple[Node, cst.Call] | None:

@@ -15,8 +15,8 @@ from gpudoc.fix.rewrites.base import (
 from gpudoc.fix.rewrites.vocabulary import STATISTICS, words_like
 from gpudoc.fix.source import Edit, Node, Source
 from gpudoc.fix.tree import (
-    binding,
     bindings,
+    binds,
     called,
     calls,
     dotted,
@@ -152,10 +152,10 @@ def _over_batch(source: Source) -> str:
 def _used_after(source: Source, third: Node, out: str, loss: str) -> str:
     scope, end = scope_of(source, third), source.span(third)[1]
     for use in uses(source, scope, out):
-        if source.span(use)[0] >= end and not _binds(source, use):
+        if source.span(use)[0] >= end and not binds(source, use):
             return f"line {source.line(use)} uses `{out}` of the whole batch"
     for use in uses(source, scope, loss):
-        if source.span(use)[0] < end or _binds(source, use):
+        if source.span(use)[0] < end or binds(source, use):
             continue
         above = source.parent(source.parent(use) or use)
         kept = enclosing(source, use, cst.Call)
@@ -163,10 +163,6 @@ def _used_after(source: Source, third: Node, out: str, loss: str) -> str:
         if not plain and not (isinstance(kept, cst.Call) and is_plain(kept)):
             return f"line {source.line(use)} uses `{loss}` with its graph, perhaps"
     return ""
-
-
-def _binds(source: Source, use: Node) -> bool:
-    return any(part is use for above in source.ancestors(use) for _, part in binding(above))
 
 
 BATCH_IN_CHUNKS = Rewrite(CHUNKS, 27, Claim.ROUNDING, find_chunks)

@@ -27,6 +27,7 @@ from gpudoc.fix.tree import (
     leaves,
     local_functions,
     loops_around,
+    parameters,
     qualified,
     words,
 )
@@ -55,13 +56,9 @@ class PureLines:
     """Where the lines stand: their names are those of this statement's function."""
     keys: list[str] = field(default_factory=list)
     reason: str = ""
+    calls_local: bool = False
+    """Whether a function of this file is called."""
     _depth: int = 0
-    _calls_local: bool = False
-
-    @property
-    def calls_local(self) -> bool:
-        """Whether a function of this file is called."""
-        return self._calls_local
 
     def look(self, nodes: Sequence[Node], given: frozenset[str] = frozenset()) -> PureLines:
         """Itself, after a look at `nodes`; `given` are names that are plain values, such as a function's parameters."""
@@ -75,18 +72,19 @@ class PureLines:
                     skipped.update(self._one(one, nodes, frozenset(bound), given))
         return self
 
-    def _refuse(self, reason: str) -> list[Node]:
+    def _refuse(self, reason: str) -> None:
         self.reason = self.reason or reason
-        return []
 
     def _one(self, one: Node, nodes: Sequence[Node], bound: frozenset[str], given: frozenset[str]) -> list[Node]:
         """Check one node; the nodes in it that need no look."""
         if isinstance(one, _NOT_PLAIN) or (isinstance(one, cst.FunctionDef) and one not in nodes):
-            return self._refuse("it is more than plain values")
+            self._refuse("it is more than plain values")
+            return []
         if isinstance(one, cst.Annotation):
             return list(below(one))
         if isinstance(one, cst.BinaryOperation) and isinstance(one.operator, cst.MatrixMultiply):
-            return self._refuse("a matrix product may be rounded in another way where autocast is on")
+            self._refuse("a matrix product may be rounded in another way where autocast is on")
+            return []
         if isinstance(one, cst.Assign | cst.AugAssign | cst.AnnAssign):
             self._writes(one, nodes)
         if isinstance(one, cst.Call):
@@ -134,7 +132,8 @@ class PureLines:
             return inner
         full = qualified(source, one)
         if full and full.partition(".")[0] not in _KNOWN:
-            return self._refuse(f"`{name}` is of another file")
+            self._refuse(f"`{name}` is of another file")
+            return []
         if first in bound or first in given or full or name in PLAIN_CALLS or is_literal(one):
             return inner
         reason = self._why_not_fixed(name)
@@ -194,18 +193,18 @@ class PureLines:
         source, name = self.source, called(call)
         full = qualified(source, call.func)
         if any(one.star for one in call.args) or argument(call, "out") is not None:
-            return self._refuse_call(f"what `{name or 'a function'}` does with its arguments cannot be seen")
+            return self._refuse(f"what `{name or 'a function'}` does with its arguments cannot be seen")
         grad = argument(call, "requires_grad")
         if grad is not None and not is_false(grad.value):
-            return self._refuse_call("it is a tensor that is trained")
+            return self._refuse("it is a tensor that is trained")
         if (local := self._local(call)) is not None:
             return self._into(local)
         if DRAWS.search(name) or ".random." in f"{full}.":
-            return self._refuse_call(f"`{name}` draws random numbers, or gives memory as it happens to be")
+            return self._refuse(f"`{name}` draws random numbers, or gives memory as it happens to be")
         if name in FILLS and isinstance(call.func, cst.Attribute) and not full:
             filled = call.func.value
             if not (isinstance(filled, cst.Name) and _is_fresh(source, nodes, filled.value)):
-                return self._refuse_call(f"line {source.line(call)} changes `{source.code(filled)}` in place")
+                return self._refuse(f"line {source.line(call)} changes `{source.code(filled)}` in place")
             return None
         front = full.partition(".")[0]
         known = (name in PURE or name in PURE_MORE or front == "math") and (not full or front in _KNOWN)
@@ -214,9 +213,6 @@ class PureLines:
         if not plain and not (known and (full or isinstance(call.func, cst.Attribute))):
             self._refuse(f"what `{name or 'a function'}` gives may be another thing each time")
         return None
-
-    def _refuse_call(self, reason: str) -> None:
-        self._refuse(reason)
 
     def _local(self, call: cst.Call) -> Function | None:
         """The one function of this file that a call means: `f(...)`, or `self.f(...)` in the same class."""
@@ -231,14 +227,14 @@ class PureLines:
         return function if dotted(call.func) == f"self.{function.name.value}" and owner is mine else None
 
     def _into(self, function: Function) -> None:
-        self._calls_local = True
+        self.calls_local = True
         if self._depth >= _DEPTH or len(bindings(self.source.module, function.name.value)) != 1:
-            return self._refuse_call(f"what `{function.name.value}` gives may be another thing each time")
+            return self._refuse(f"what `{function.name.value}` gives may be another thing each time")
         if any(dotted(one.decorator) != "staticmethod" for one in function.decorators):
-            return self._refuse_call(f"`{function.name.value}` is wrapped by something")
+            return self._refuse(f"`{function.name.value}` is wrapped by something")
         if function.asynchronous is not None or any(isinstance(one, cst.Yield) for one in below(function)):
-            return self._refuse_call(f"`{function.name.value}` gives its values one by one, or later")
-        params = frozenset(one.name.value for one in below(function.params) if isinstance(one, cst.Param))
+            return self._refuse(f"`{function.name.value}` gives its values one by one, or later")
+        params = parameters(function)
         first = function.body.body[0] if function.body.body else function.body
         inner = PureLines(self.source, first, _depth=self._depth + 1).look([function.body], params - {"self"})
         if not inner.reason and any(key.partition(".")[0] not in params for key in inner.keys):

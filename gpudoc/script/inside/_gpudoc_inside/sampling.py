@@ -224,9 +224,13 @@ def _called_at() -> tuple[str, int] | None:
 
 
 def _users_files() -> Iterator[str]:
+    """The files of the script: in its own folder or the one that it was started in, and no packages of others."""
+    here, main = os.getcwd(), getattr(sys.modules.get("__main__"), "__file__", None)
+    own = os.path.dirname(os.path.abspath(main)) if main else here
+    folders = (os.path.join(own, ""), os.path.join(here, ""))
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
-        if isinstance(file, str) and _is_users(file):
+        if isinstance(file, str) and _is_users(file) and os.path.abspath(file).startswith(folders):
             yield file
 
 

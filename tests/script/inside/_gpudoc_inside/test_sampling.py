@@ -115,3 +115,22 @@ def test_a_frame_that_is_on_no_line_at_this_moment_names_none():
 @pytest.mark.parametrize(("seconds", "looks"), [(0.001, 1), (0.004, 1), (0.1, 25), (60.0, 250)])
 def test_a_look_that_a_call_held_up_stands_for_the_looks_that_were_missed(seconds, looks):
     assert weight_of(seconds) == looks
+
+
+@pytest.mark.parametrize(("place", "is_awaited"), [("script", True), ("elsewhere", False)])
+def test_only_an_evaluation_in_the_files_of_the_script_is_awaited(tmp_path, place, is_awaited):
+    """A package in another folder may evaluate, too, and the script never runs that."""
+    for name in ("script", "elsewhere"):
+        (tmp_path / name).mkdir()
+    (tmp_path / place / "evaluating.py").write_text("def evaluate(model):\n    model.eval()\n")
+    text = f"""
+    import sys
+    sys.path.append({str(tmp_path / "elsewhere")!r})
+    import evaluating
+    for x, y in DataLoader(Rows(), 8):
+        loss = ((model(x) - y) ** 2).mean()
+        optimizer.zero_grad(); loss.backward(); optimizer.step()
+    """
+    order = HookOrder(purpose="look", lines=True, warm_steps=1, steps=4, evaluation_s=1.0)
+    watched = watch_text(tmp_path / "script", text, order)
+    assert watched.seen[0].lines.awaited is is_awaited
