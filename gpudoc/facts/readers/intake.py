@@ -122,15 +122,16 @@ def read_all(inputs: Sequence[tuple[str, Data]]) -> Reading:
     lines: list[Line] = []
     for _, name, data in pastes or read:
         lines += clean(data, name if several else "", name=name)
+    told = [one[0] for one in pastes or read]
+    # a configuration next to a log goes with it
+    reading = read_lines(tuple(lines), next((k for k in told if k.genre != "configuration"), *told[:1] or (PASTE,)))
     if not dumps:
-        return read_lines(tuple(lines), (pastes or read)[0][0] if read else PASTE)
+        return reading
     from gpudoc.facts.readers.dumps import RankTrace, read_dump
 
     dumped = [read_dump(data, name) for name, data in dumps]
     traces = tuple(one for one in dumped if isinstance(one, RankTrace))
     snapshots = tuple(gpu for one in dumped if not isinstance(one, RankTrace) for gpu in one)
-    told = [one[0] for one in pastes or read]
-    reading = read_lines(tuple(lines), next((k for k in told if k.genre != "configuration"), *told[:1] or (PASTE,)))
     kinds_of = ("NCCL flight recorder",) * bool(traces) + ("CUDA memory snapshot",) * bool(snapshots)
     return replace(reading, recognised=(*kinds_of, *reading.recognised), traces=traces, snapshots=snapshots)
 

@@ -116,6 +116,13 @@ def test_few_chapters_are_left_open_unless_the_file_is_named_so():
     assert genre_of("**gpudoc doctor: broken**\n\n" + text, "report.md").genre == "paste"
 
 
+def test_a_configuration_next_to_a_log_goes_with_the_log():
+    inputs = [("my.yaml", b"lr: 0.1\nepochs: 3\n"), ("train.log", b"RuntimeError: boom\n")]
+    reading = read_all(inputs)
+    assert (reading.kind.genre, reading.text.lines[0].text) == ("paste", "lr: 0.1")
+    assert read_all(inputs[:1]).kind.genre == "configuration"
+
+
 def test_documentation_beside_a_log_is_left_out():
     reading = read_all([("README.md", GUIDE.encode()), ("train.log", b"RuntimeError: boom\n")])
     assert reading.kind.genre == "paste"

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import ast
 import gzip
 import io
 import json
 import os
 import subprocess
 import tracemalloc
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,9 @@ import pytest
 from gpudoc.errors import GpudocError
 from gpudoc.facts.model import KernelCheck, Machine, TorchBuild
 from gpudoc.facts.readers import intake, large_file
+from gpudoc.facts.readers.clean import clean
+from gpudoc.facts.readers.gather import Gather
+from gpudoc.facts.readers.model import Text
 from tests.facts.readers.bug_report import bug_report
 
 
@@ -250,3 +255,30 @@ def test_what_to_type_for_standard_input_names_no_file(monkeypatch):
     with pytest.raises(GpudocError) as refused:
         intake.load_stdin()
     assert refused.value.hint == "... | zcat | tail -c 100M | gpudoc doctor -"
+
+
+def texts_of(name):
+    """Every text that the tests of a reader hold, and each line of them by itself."""
+    tree = ast.parse(Path(__file__).with_name(f"test_{name}.py").read_text("utf-8"))
+    texts = {one.value for one in ast.walk(tree) if isinstance(one, ast.Constant) and isinstance(one.value, str)}
+    return sorted(texts | {line for text in texts for line in text.splitlines()})
+
+
+@pytest.mark.parametrize("name", intake._RARE)
+def test_a_reader_that_is_not_imported_for_a_text_would_have_found_nothing_in_it(name):
+    reader, num_left_out, num_found = import_module(f"gpudoc.facts.readers.{name}"), 0, 0
+    for words in texts_of(name):
+        try:
+            text = Text(clean(words.encode("utf-8", errors="replace"), ""))
+        except GpudocError:
+            # nothing is left of it
+            continue
+        found, nothing = Gather(), Gather()
+        reader.read(text.lines, found)
+        if text.may_hold(intake._RARE[name]):
+            num_found += vars(found) != vars(nothing)
+            continue
+        num_left_out += 1
+        assert vars(found) == vars(nothing), words
+    assert num_left_out > 1
+    assert num_found > 1
