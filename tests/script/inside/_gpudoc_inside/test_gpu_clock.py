@@ -28,11 +28,13 @@ class Rows(Dataset):
 
 model = torch.nn.Linear(16, 16).cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+stepped = []
 
 def step(x):
     x = x.cuda(non_blocking=True)
     torch.cuda._sleep(cycles)
     model(x).sum().backward()
+    stepped.append(time.time())
     optimizer.step()
     optimizer.zero_grad()
 
@@ -42,7 +44,7 @@ began = time.perf_counter()
 for x in DataLoader(Rows(), 8, pin_memory=True):
     step(x)
 torch.cuda.synchronize()
-print(json.dumps((time.perf_counter() - began) / 32))
+print(json.dumps([(time.perf_counter() - began) / 32, stepped[0]]))
 """
 # at the stand-in's 1980 MHz; by its virtual clock a second costs none, and what Python takes is little beside it
 MS = 1_980_000
@@ -50,7 +52,7 @@ SECOND = 1000 * MS
 
 
 def watched(gpus, order, *arguments):
-    """(seconds of a step by the script's own clock, what was seen of it)."""
+    """(seconds of a step by the script's own clock, when its optimizer first stepped, what was seen of it)."""
     (gpus.home / "train.py").write_text(AHEAD)
     events = gpus.home / "events"
     events.mkdir()
@@ -58,13 +60,13 @@ def watched(gpus, order, *arguments):
     assert done.returncode == 0, done.stderr
     (seen,) = read(events)
     assert not seen.asides
-    return json.loads(done.stdout), seen
+    return *json.loads(done.stdout), seen
 
 
 @pytest.mark.standin
 def test_a_look_sees_the_speed_of_a_script_with_a_wait_at_both_ends(standin):
     order = HookOrder(purpose="look", warm_steps=3, steps=24)
-    own_s, seen = watched(standin(clock="virtual", memory="1G"), order, SECOND, 0)
+    own_s, _, seen = watched(standin(clock="virtual", memory="1G"), order, SECOND, 0)
     look = look_at([seen], warm_steps=3, start_s=0.0)
     assert look.step_s == pytest.approx(own_s, rel=0.03)
     assert look.samples_per_s == pytest.approx(8 / own_s, rel=0.03)
@@ -76,16 +78,17 @@ def test_what_is_timed_begins_once_the_gpu_is_awake(standin):
     """Its clocks rise in the first second of work; five steps are made long before that is over."""
     gpus = standin(memory="1G")
     order = HookOrder(purpose="look", warm_steps=3, steps=2, wake_s=1.0)
-    _, seen = watched(gpus, order, 2 * MS, 0.06)
+    _, stepped_at, seen = watched(gpus, order, 2 * MS, 0.06)
     lines = [json.loads(line) for line in next((gpus.home / "events").glob("*.jsonl")).read_text().splitlines()]
     (measured,) = [line["at"] for line in lines if line["kind"] == "measured"]
-    assert measured - seen.steps[0].at >= 1.0
+    # the first report may come later than the first step: it waits for the GPU
+    assert measured - stepped_at >= 1.0
     assert seen.total.steps == 33
 
 
 @pytest.mark.standin
 def test_a_run_tells_the_same_speed(standin):
-    own_s, seen = watched(standin(clock="virtual", memory="1G"), HookOrder(purpose="run"), SECOND, 0)
+    own_s, _, seen = watched(standin(clock="virtual", memory="1G"), HookOrder(purpose="run"), SECOND, 0)
     # the first step is the start's, too
     first, last = seen.steps[0].total, seen.total
     assert (first.steps, last.steps) == (1, 33)
@@ -96,14 +99,14 @@ def test_a_run_tells_the_same_speed(standin):
 def test_waiting_is_what_the_gpu_waits(standin):
     """Where the GPU has work for longer than a batch takes, nobody waits for the batch."""
     order = HookOrder(purpose="look", warm_steps=3, steps=24)
-    _, seen = watched(standin(clock="stands", memory="1G"), order, 60 * MS, 0.015)
+    *_, seen = watched(standin(clock="stands", memory="1G"), order, 60 * MS, 0.015)
     assert steady(seen, 3).wait_share < 0.3
 
 
 @pytest.mark.standin
 def test_a_gpu_that_is_done_before_the_next_batch_waits(standin):
     order = HookOrder(purpose="look", warm_steps=3, steps=24)
-    _, seen = watched(standin(clock="stands", memory="1G"), order, 2 * MS, 0.03)
+    *_, seen = watched(standin(clock="stands", memory="1G"), order, 2 * MS, 0.03)
     assert steady(seen, 3).wait_share > 0.5
 
 
