@@ -64,7 +64,7 @@ class Call:
         try:
             document = json.loads(said)
         except ValueError:
-            words = f"gpudoc ended with exit code {self._process.returncode} and said nothing that is a document"
-            document = {"schema": "gpudoc.error.v1", "message": words, "hint": "call it on a terminal"}
+            words = f"gpudoc ended with exit code {self._process.returncode} and returned no document"
+            document = {"schema": "gpudoc.error.v1", "message": words, "hint": "run it in a terminal"}
         failed = document.get("schema") == "gpudoc.error.v1"
         return CommandAnswer(document, self._process.returncode or 0, failed)

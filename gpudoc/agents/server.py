@@ -25,17 +25,20 @@ from gpudoc.control_characters import to_json
 
 _TICK_S = 0.5
 _ABOUT = """\
-Why PyTorch training on GPUs does not start, runs out of memory or is slow. Begin with diagnose_text for an error or a
-log, diagnose_machine where torch does not see the GPU, watch_process for a job that runs and is slow. The first finding
-is the most likely root cause. `run` holds commands to propose to the user; those that need root or disrupt say so.
+Find out why PyTorch training on GPUs fails to start, runs out of memory or is slow. Start with diagnose_text for an
+error or a log, diagnose_machine if torch does not see the GPU, or watch_process for a running job that is slow. The
+first finding is the most likely root cause. `run` holds commands to propose to the user; commands that need root or
+interrupt work are marked.
 Documents have JSON Schemas under docs/schemas, by their field `schema`."""
 Full = Annotated[bool, Field(description="The whole document instead of at most 2 KB of it.")]
-Budget = Annotated[str, Field(description="The longest that it may take, such as 3m.", pattern=r"^\d{1,4}[smh]$")]
+Budget = Annotated[str, Field(description="Time limit, for example 3m.", pattern=r"^\d{1,4}[smh]$")]
 Script = Annotated[list[str], Field(description='The command as a list, such as ["python", "train.py"].', min_length=1)]
 
 
 async def diagnose_text(
-    text: Annotated[str, Field(description="An error, a log, nvidia-smi, collect_env, dmesg, in any mixture.")],
+    text: Annotated[
+        str, Field(description="An error, a log, or the output of nvidia-smi, collect_env or dmesg, in any mixture.")
+    ],
     context: Context,
     full: Full = False,
 ) -> CallToolResult:
@@ -53,9 +56,9 @@ async def diagnose_machine(
 
 
 async def watch_process(
-    pid: Annotated[int, Field(ge=1, description="The process that trains.")],
+    pid: Annotated[int, Field(ge=1, description="The process id of the training job.")],
     context: Context,
-    seconds: Annotated[float, Field(ge=1, le=600, description="How long to watch.")] = 20.0,
+    seconds: Annotated[float, Field(ge=1, le=600, description="How many seconds to watch.")] = 20.0,
     full: Full = False,
 ) -> CallToolResult:
     """Watch a training job that runs, without stopping it: where its time goes, and the line that costs it."""
@@ -73,7 +76,9 @@ async def explain_cause(
 
 async def plan_memory(
     model: Annotated[str, Field(description="A cfg.yaml of gpudoc, or quickstart or images.", min_length=1)],
-    target: Annotated[str, Field(description="A GPU or a size, such as H100 or 24GiB; several with commas.")],
+    target: Annotated[
+        str, Field(description="A GPU or a memory size, such as H100 or 24GiB; separate several with commas.")
+    ],
     context: Context,
     full: Full = False,
 ) -> CallToolResult:

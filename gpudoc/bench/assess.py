@@ -20,16 +20,16 @@ OTHERS_MEMORY_BYTES = 2 * GIB
 
 # what each doubt means, once for all rows
 MEANINGS = {
-    "impossible": "above what the hardware can do, so it was measured wrongly; the value is not shown",
-    "few_samples": "too few samples for its spread to say much",
-    "spread": "p10 to p90 spans so much of the median",
-    "rounds_differ": "the medians of the separate processes lie so far apart",
-    "throttled": "the GPU cut its clocks for that reason during so much of the time",
-    "shared_gpu": "other processes, perhaps of another container, used the GPU; measure again when they have ended",
-    "cache_unknown": "the kernel kept files that it was asked to drop, so nobody knows a cold read from a warm one",
-    "host_cache": "a virtual machine's host may hold the files in its own memory, which cannot be seen from inside",
-    "stolen": "the hypervisor took so much of the CPU time away; nothing inside the machine can prevent that",
-    "busy_host": "other processes kept that many CPUs busy meanwhile; stop them and measure again",
+    "impossible": "the value exceeds what the hardware can do, so the measurement is wrong and the value is not shown",
+    "few_samples": "there are too few samples for the spread to mean much",
+    "spread": "the range from p10 to p90 is this share of the median",
+    "rounds_differ": "the medians of the separate processes differ by this much",
+    "throttled": "the GPU cut its clocks for that reason for this share of the time",
+    "shared_gpu": "other processes, perhaps in another container, used the GPU; measure again when they have ended",
+    "cache_unknown": "the kernel did not drop the files from its cache, so a cold read looks the same as a warm one",
+    "host_cache": "the host of a virtual machine may cache the files in its own memory, which is invisible from inside",
+    "stolen": "the hypervisor took away this share of the CPU time; nothing inside the machine can prevent that",
+    "busy_host": "other processes kept this many CPUs busy during the measurement; stop them and measure again",
 }
 
 

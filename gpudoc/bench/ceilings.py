@@ -52,9 +52,9 @@ def ceiling_of(row: Measurement, situation: Situation) -> Ceiling | NoCeiling:
         case "p2p":
             return _peer_link(row, situation)
         case "all_reduce":
-            return NoCeiling("switches that add on the way may exceed the links")
+            return NoCeiling("switches that reduce in the network may exceed the links")
         case _:
-            return NoCeiling("nothing in the hardware's description bounds it")
+            return NoCeiling("nothing in the hardware's description limits it")
 
 
 def matmul_ceiling(spec: GpuSpec, dtype: str, measured_clock_mhz: float | None = None) -> Ceiling | NoCeiling:
@@ -118,23 +118,23 @@ def _known(fact: Fact[_T]) -> _T | None:
 def _gpu_matmul(row: Measurement, situation: Situation) -> Ceiling | NoCeiling:
     spec = spec_of(situation)
     if spec is None:
-        return NoCeiling("the driver tells nothing of this GPU")
+        return NoCeiling("the driver reports nothing about this GPU")
     return matmul_ceiling(spec, str(row.parameters["dtype"]), row.context.get("sm_clock_mhz"))
 
 
 def _gpu_memory(row: Measurement, situation: Situation) -> Ceiling | NoCeiling:
     spec, gpu = spec_of(situation), situation.gpu
     if spec is None or gpu is None:
-        return NoCeiling("the driver tells nothing of this GPU")
+        return NoCeiling("the driver reports nothing about this GPU")
     if gpu.mig_enabled is True:
-        return NoCeiling("a MIG slice has a part of the memory's bandwidth that the driver does not tell")
+        return NoCeiling("a MIG slice has a share of the memory bandwidth that the driver does not report")
     return memory_ceiling(spec, row.context.get("memory_clock_mhz"))
 
 
 def _host_link(row: Measurement, situation: Situation) -> Ceiling | NoCeiling:
     gpu = situation.gpu
     if gpu is None:
-        return NoCeiling("the driver tells nothing of this GPU")
+        return NoCeiling("the driver reports nothing about this GPU")
     if situation.machine.host.architecture == "aarch64" and gpu.capability in _MAYBE_C2C:
         return NoCeiling("on an Arm host this GPU may be reached by NVLink-C2C instead of PCIe")
     generation, width = gpu.link.generation_max, gpu.link.width_max
@@ -154,10 +154,10 @@ def _host_link(row: Measurement, situation: Situation) -> Ceiling | NoCeiling:
 def _peer_link(row: Measurement, situation: Situation) -> Ceiling | NoCeiling:
     source, target = (gpu_at(int(row.parameters[end]), situation.machine) for end in ("from", "to"))
     if source is None or target is None or isinstance(source.capability, Absent):
-        return NoCeiling("which GPUs of the driver these are is not known")
+        return NoCeiling("it is not known which GPUs of the driver these are")
     links = _links_between(source, target)
     if links is None:
-        return NoCeiling("which GPU each NVLink leads to is not known")
+        return NoCeiling("it is not known which GPU each NVLink leads to")
     if links == 0:
         return _pcie_between(source, target)
     each = nvlink_gb_per_s(source.capability)
@@ -200,7 +200,7 @@ def _cpu(row: Measurement, situation: Situation) -> Ceiling | NoCeiling:
         case "memory_read" | "memory_write" | "memory_copy" | "memory_triad":
             return NoCeiling("the speed and number of the memory channels cannot be read here")
         case _:
-            return NoCeiling("nothing in the hardware's description bounds it")
+            return NoCeiling("nothing in the hardware's description limits it")
 
 
 def _cpu_matmul(row: Measurement, situation: Situation) -> Ceiling | NoCeiling:
@@ -209,7 +209,7 @@ def _cpu_matmul(row: Measurement, situation: Situation) -> Ceiling | NoCeiling:
         return NoCeiling("the CPU's clock was not measured")
     found = _cpu_rate(str(row.parameters["dtype"]), clock, situation)
     if found is None:
-        return NoCeiling("what the vector units do per cycle was not measured")
+        return NoCeiling("the vector units' work per cycle was not measured")
     per_cycle, origin = found
     threads = int(row.parameters["threads"])
     # the fastest clock of all that were seen: a ceiling from a slow moment would be none
@@ -234,4 +234,4 @@ def _cpu_rate(dtype: str, clock: Measurement, situation: Situation) -> tuple[flo
     if measured is not None:
         return measured, f"{dtype}, measured"
     fp32 = clock.context.get("fp32_fma_per_cycle")
-    return (fp32, "fp32 units, measured; this CPU has none for bf16") if fp32 is not None and dtype == "bf16" else None
+    return (fp32, "fp32 units, measured; this CPU has no bf16 units") if fp32 is not None and dtype == "bf16" else None

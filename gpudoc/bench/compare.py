@@ -76,7 +76,7 @@ def refuse_unlike(old: Mapping[str, Parameter], new: Mapping[str, Parameter]) ->
         before, now = old.get(key, "not recorded"), new.get(key, "not recorded")
         if before != now:
             raise GpudocError(
-                f"the records are of unlike machines: {key} was {before}, is {now}",
+                f"the records come from different machines: {key} was {before}, is {now}",
                 hint="compare records of the same machine and the same gpudoc bench version",
             )
 
@@ -95,7 +95,9 @@ def judge(old: Measurement, new: Measurement) -> RowChange:
     'doubtful' is slower while other work disturbed the new run: shown, and no regression.
     """
     if old.value is None or new.value is None or old.unit != new.unit or old.value <= 0:
-        return RowChange(row=new, old=old, ratio=None, judgement="not compared", because="one of them has no value")
+        return RowChange(
+            row=new, old=old, ratio=None, judgement="not compared", because="one of the two records has no value"
+        )
     ratio = new.value / old.value
     if min(sum(len(one) for one in row.rounds) for row in (old, new)) < FEW:
         return RowChange(row=new, old=old, ratio=ratio, judgement="not compared", because="too few samples")

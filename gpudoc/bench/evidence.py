@@ -101,7 +101,9 @@ def slowed_by_soaking(situation: Situation) -> Finding | None:
     capped = throttled_by_power(end, situation)
     if capped is not None:
         return replace(capped, evidence=(curve, *capped.evidence))
-    title = f"The GPU became {1 - end.value / start.value:.0%} slower while it multiplied, and gives no reason"
+    title = (
+        f"The GPU became {1 - end.value / start.value:.0%} slower during the products, and the driver gives no reason"
+    )
     return _finding("cause_not_found", title, curve, gpu=situation.gpu)
 
 
@@ -237,7 +239,7 @@ def slot_limited(situation: Situation) -> Finding | None:
         return None
     return _finding(
         "pcie_slot_limits_gpu",
-        f"The slot allows PCIe Gen{both}, and the GPU could do Gen{own}; the ceilings here are the slot's",
+        f"The slot allows only PCIe Gen{both}, but the GPU supports Gen{own}; the ceilings shown here are the slot's",
         Observation("gpu.link.generation_gpu_max", str(own), "machine"),
         gpu=gpu,
         severity="info",

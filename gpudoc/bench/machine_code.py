@@ -55,7 +55,7 @@ def load(unit: Unit) -> MachineLoop:
     libc = ctypes.CDLL(None, use_errno=True)
     # written first, executable after: memory that is both at once is refused by hardened kernels
     if libc.mprotect(ctypes.c_void_p(address), mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_EXEC) != 0:
-        raise OSError(ctypes.get_errno(), "executable memory was refused")
+        raise OSError(ctypes.get_errno(), "the system refused executable memory")
     return MachineLoop(memory, ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint64)(address))
 
 

@@ -74,7 +74,7 @@ def _soak_s(text: str, device: str) -> float:
     except ValueError as error:
         raise GpudocError(f"--soak: {error}", hint="--soak 60s") from error
     if seconds and device == "cpu":
-        raise GpudocError("--soak needs a GPU, and a CPU is measured here", hint="leave out --soak")
+        raise GpudocError("--soak needs a GPU, but this run measures a CPU", hint="leave out --soak")
     return seconds
 
 
@@ -161,7 +161,7 @@ def check_options(options: Options) -> None:
             raise GpudocError(f"no such case{where}: {name}{meant}", hint=f"--only {','.join(known)}")
     if options.data is not None and not options.data.is_dir():
         raise GpudocError(
-            f"not a folder: {options.data}", hint="--data DIR, a folder with the files that training reads"
+            f"not a folder: {options.data}", hint="--data DIR: name a folder with the files that training reads"
         )
 
 

@@ -30,7 +30,7 @@ def split_enough(rows: Iterable[Measurement]) -> tuple[tuple[Measurement, ...], 
         if count >= MIN_SAMPLES or row.corrupted:
             enough.append(row)
         else:
-            because = f"{count} of {MIN_SAMPLES} samples fitted into the time; without --quick there is more"
+            because = f"{count} of {MIN_SAMPLES} samples fit into the time; without --quick there is more"
             few.append(NotMeasured(row.key, because))
     return tuple(enough), tuple(few)
 

@@ -40,7 +40,9 @@ def find_target(device: str) -> BenchTarget:
     that of this Python. A machine without a GPU spares its import.
     """
     if sys.platform == "win32":
-        raise GpudocError("this is Windows, and bench measures Linux and macOS", hint="the same command inside WSL 2")
+        raise GpudocError(
+            "bench measures only Linux and macOS, and this is Windows", hint="the same command inside WSL 2"
+        )
     python = Path(sys.executable)
     machine = collect(quick=True, python=python)
     if device != "cpu" and has_gpu(machine):
@@ -60,6 +62,6 @@ def before_measuring(target: BenchTarget, *, quick: bool, shared: bool) -> list[
         rest = [n for n in range(len(known(machine.gpus) or ())) if n != target.choice.index]
         beyond = require_alone(machine, rest, shared=True)
         said += [f"! {others}; every figure is valid only while they run"] * bool(others)
-        said += [f"! {beyond}; figures over several GPUs are valid only while they run"] * bool(beyond)
-    lasts = f"takes about {format_seconds(QUICK_S if quick else FULL_S)}, and what --data and several GPUs need on top"
+        said += [f"! {beyond}; figures across several GPUs are valid only while they run"] * bool(beyond)
+    lasts = f"takes about {format_seconds(QUICK_S if quick else FULL_S)}, plus what --data and several GPUs need"
     return [*said, lasts] if not quick else said

@@ -56,7 +56,7 @@ class Telemetry:
 def open_telemetry(pci_address: str) -> Telemetry | Absent:
     """Telemetry of the GPU at `pci_address`, started, or why there is none."""
     if not pci_address:
-        return Absent("torch does not tell the GPU's PCI address")
+        return Absent("torch does not report the GPU's PCI address")
     read = open_counters(pci_address)
     if isinstance(read, Absent):
         return read

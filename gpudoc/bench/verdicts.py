@@ -147,7 +147,9 @@ def corrupted(row: Measurement) -> Finding:
         title=f"{_name(row)} gave wrong data",
         why=f"{row.corrupted}. Training on it gives wrong results without any error; {where} is suspect.",
         evidence=(Observation(f"bench.{row.name}", row.corrupted, "verified after the run"),),
-        fix=(Remedy(say="Run it again; if it comes back, take the device out of use and test it.", run=_retest(row)),),
+        fix=(
+            Remedy(say="Run it again. If the error returns, take the device out of use and test it.", run=_retest(row)),
+        ),
     )
 
 

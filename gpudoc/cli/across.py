@@ -78,13 +78,13 @@ def measure_fleet(options: AcrossOptions, start: Start, output: AcrossOutput) ->
 def _check(start: Start, output: AcrossOutput) -> None:
     """GpudocError for options that contradict each other, or that need --across."""
     if start.soak:
-        raise GpudocError("--soak heats one GPU, and --across measures all", hint="leave out one of them")
+        raise GpudocError("--soak heats one GPU, but --across measures all", hint="leave out one of them")
     if not start.across:
         option = "--slurm" if start.slurm is not None else "--bad-hosts"
         raise GpudocError(f"{option} needs --across", hint=f"gpudoc bench --across {option}")
     if start.bad_hosts and output.json:
         raise GpudocError(
-            "--bad-hosts and --json both print the result", hint="leave one out; --out FILE keeps the JSON"
+            "--bad-hosts and --json both print the result on stdout", hint="leave one out; --out FILE keeps the JSON"
         )
 
 
@@ -95,7 +95,7 @@ def write_doctor_job(place: Path, *, sources: bool, watched: bool) -> int:
 
     if sources or watched:
         raise GpudocError(
-            "--slurm examines the nodes of a job; the other names are not nodes",
+            "--slurm examines the nodes of a job, so it takes no other names",
             hint="gpudoc doctor --slurm job.sh",
         )
     print_lines(slurm.write_doctor_job(place, sys.argv[2:], on_gpu=True))

@@ -57,11 +57,11 @@ class _Commands(TyperGroup):
 
 # short enough for one line of the list at 80 columns; each command is the function of this name in its file
 _SHORT = {
-    "doctor": "Find why the GPU does not train, and the fix.",
+    "doctor": "Find out why the GPU does not train, and how to fix it.",
     "bench": "Measure how fast this machine is, and how fast it could be.",
-    "tune": "Find the fastest settings that fit, as a profile.",
-    "fix": "Find the smallest change to a script that helps, and prove it.",
-    "train": "Train with them: exact resume, rescue from out-of-memory.",
+    "tune": "Find the fastest settings that fit; save them as a profile.",
+    "fix": "Find the smallest change that helps a script, and prove it.",
+    "train": "Train with them: exact resume, rescue from out-of-memory errors.",
     "demo": "Show six failures and doctor's answers, without a GPU or a file.",
     "check": "Check cfg.yaml files and profiles for mistakes.",
     "mcp": "Serve all this to a coding agent (MCP).",
@@ -79,7 +79,7 @@ def _application(names: tuple[str, ...]) -> typer.Typer:
     made = typer.Typer(
         name="gpudoc",
         cls=_Commands,
-        help="Why training on a GPU does not start, runs out of memory or is slow; and the tuned trainer for it.",
+        help="Find out why training on a GPU fails to start, runs out of memory or is slow; then tune it and train.",
         epilog="Example: gpudoc doctor && gpudoc tune --model cfg.yaml && gpudoc train --profile auto --model cfg.yaml",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
@@ -157,9 +157,9 @@ def run(arguments: list[str]) -> int:
     except Exception as fault:
         if isinstance(fault, OSError) and fault.errno in _DISK_FULL:
             where = fault.filename or "the output, or a temporary file"
-            return _fail(own, f"{where}: {fault.strerror}", "df -h . /tmp shows what is full", ExitCode.NOT_DONE)
+            return _fail(own, f"{where}: {fault.strerror}", "df -h . /tmp shows which disk is full", ExitCode.NOT_DONE)
         if isinstance(fault, MemoryError):
-            said = "this process got no more memory: the machine's, or its own limit, is used up"
+            said = "this process cannot get more memory: the machine's memory, or the process's own limit, is used up"
             return _fail(own, said, "free -h; ulimit -d -v", ExitCode.NOT_DONE)
         if isinstance(fault, ModuleNotFoundError) and IN_ARCHIVE:
             return _fail(own, f"this needs {fault.name}, which is not in {ARCHIVE}", INSTALL, ExitCode.NOT_DONE)

@@ -24,7 +24,7 @@ Quick = Annotated[bool, typer.Option("--quick", help="Take about 15 seconds inst
 Soak = Annotated[
     str,
     typer.Option(
-        "--soak", metavar="TIME", help="Then keep the GPU multiplying for this long, to see if heat slows it: 60s."
+        "--soak", metavar="TIME", help="Then keep the GPU busy for this long, to see whether heat slows it: 60s."
     ),
 ]
 Data = Annotated[

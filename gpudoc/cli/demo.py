@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def demo(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="wheel, memory, loader, gpu, rank or nan; or its number.")
+        str | None, typer.Argument(metavar="NAME", help="wheel, memory, loader, gpu, rank or nan; or a number.")
     ] = None,
     show_all: Annotated[bool, typer.Option("--all", help="Show all of them, one after the other.")] = False,
     text: Annotated[bool, typer.Option("--text", help="Print only the text or script, to try it yourself.")] = False,
@@ -63,7 +63,7 @@ def _find(name: str) -> Failure:
         if name in (failure.name, str(number)):
             return failure
     names = ", ".join(failure.name for failure in FAILURES)
-    raise GpudocError(f"there is no demo {name!r}", hint=f"gpudoc demo NAME, which is one of {names}")
+    raise GpudocError(f"no such demo: {name!r}", hint=f"gpudoc demo NAME, with one of: {names}")
 
 
 def _show(failure: Failure, plain: bool, *, goes_on: bool = False) -> None:

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 WatchSeconds = Annotated[
     float | None,
     typer.Option(
-        "--seconds", metavar="S", help="Watch for this long. [default: 20; a command until its cause is clear]"
+        "--seconds",
+        metavar="S",
+        help="Watch for this long. [default: 20; a command: until the cause is clear]",
     ),
 ]
 
@@ -50,7 +52,10 @@ def doctor(
     context: typer.Context,
     sources: Annotated[
         list[str] | None,
-        typer.Argument(metavar="SOURCE", help="Files, a folder of logs, an error's words, or -; none: this machine."),
+        typer.Argument(
+            metavar="SOURCE",
+            help="Files, a folder of logs, the text of an error, or - for stdin; without it: this machine.",
+        ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Do not import torch; read its build from files.")] = False,
     python: Annotated[
@@ -61,19 +66,26 @@ def doctor(
         typer.Option("--expect-gpus", metavar="N", min=0, help="Expect this many GPUs, and report missing ones."),
     ] = None,
     ignore: IgnoredCauses = None,
-    fail_on: Annotated[FailOn, typer.Option("--fail-on", help="Exit with 1 from this severity on.")] = FailOn.broken,
+    fail_on: Annotated[
+        FailOn, typer.Option("--fail-on", help="Exit with 1 for this severity or worse.")
+    ] = FailOn.broken,
     show_list: Annotated[bool, typer.Option("--list", help="List all causes that doctor knows.")] = False,
     explain: ExplainedCause = None,
     pid: Annotated[
         int | None,
-        typer.Option("--pid", metavar="PID", min=1, help="Watch this running job. To start one: doctor -- COMMAND."),
+        typer.Option(
+            "--pid",
+            metavar="PID",
+            min=1,
+            help="Watch this running job. To start one and watch it: doctor -- COMMAND.",
+        ),
     ] = None,
     seconds: WatchSeconds = None,
     slurm: Annotated[
         Path | None, typer.Option("--slurm", metavar="FILE", help="Write an sbatch file that examines every node.")
     ] = None,
     json: JsonFlag = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print the report as Markdown, to paste.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the report as Markdown, ready to paste.")] = False,
     html: HtmlFile = None,
     sarif: SarifFile = None,
     out: OutFile = None,
@@ -120,7 +132,7 @@ def doctor(
         sources=given, quick=quick, python=python, expect_gpus=expect_gpus, ignore=left_out, language=spoken
     )
     with Live(plain=plain or json) as progress:
-        progress.advance(0.0, 0.0, "reads" if given else "looks at the driver, PyTorch and this machine")
+        progress.advance(0.0, 0.0, "reads" if given else "examining the driver, PyTorch and this machine")
         report = examine(asked, progress)
     show(report, output)
     point_out_unread(given)

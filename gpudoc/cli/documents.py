@@ -29,7 +29,7 @@ def are_traces(sources: Sequence[str]) -> bool:
 
     found = [source for source in sources if source != "-" and is_trace(Path(source))]
     if found and len(found) < len(sources):
-        raise GpudocError(f"{found[0]} is a profiler's trace, and not all the sources are", hint="give traces alone")
+        raise GpudocError(f"{found[0]} is a profiler trace, but other sources are not", hint="give only traces")
     return bool(found)
 
 
@@ -48,7 +48,9 @@ def judge_traces(sources: Sequence[str], ignore: Sequence[str], fail_on: str, ou
 
     check_ids(ignore)
     if len(sources) > 2:
-        raise GpudocError(f"{len(sources)} traces, and two at most are compared", hint="gpudoc doctor a.json b.json")
+        raise GpudocError(
+            f"{len(sources)} traces given, but doctor compares at most two", hint="gpudoc doctor a.json b.json"
+        )
     timelines = []
     with Live(plain=output.plain or output.json) as progress:
         for source in sources:

@@ -30,7 +30,7 @@ def are_fleets(sources: Sequence[str]) -> bool:
     found = [source for source in sources if _is_fleet(source)]
     if found and len(found) < len(sources):
         raise GpudocError(
-            f"{found[0]} is the record of a fleet, and not all the sources are",
+            f"{found[0]} is a fleet record, but other sources are not",
             hint=f"gpudoc doctor {quote_path(found[0])}",
         )
     return bool(found)
@@ -60,7 +60,7 @@ def judge_files(wish: FleetWish) -> int:
     check_ids(wish.ignore)
     if len(wish.sources) > 2:
         raise GpudocError(
-            f"{len(wish.sources)} records of fleets, and two at most are compared",
+            f"{len(wish.sources)} fleet records given, but doctor compares at most two",
             hint="gpudoc doctor old.json new.json",
         )
     records = [load_record(Path(source)) for source in wish.sources]

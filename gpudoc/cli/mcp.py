@@ -15,7 +15,9 @@ def mcp() -> int:
     from gpudoc.errors import GpudocError
 
     if find_spec("mcp") is None:
-        raise GpudocError("gpudoc mcp needs the package mcp, which this Python does not have", hint="pip install mcp")
+        raise GpudocError(
+            "gpudoc mcp needs the package mcp, which is not installed in this Python", hint="pip install mcp"
+        )
     from gpudoc.agents.server import serve
 
     serve()

@@ -45,7 +45,7 @@ def require_training(command: str) -> None:
     others = [name for name in missing if name != "torch"]
     steps += [f"{WORDS['install'](setting)} {' '.join(others)}"] if others else []
     raise GpudocError(
-        f"gpudoc {command} needs {', '.join(missing)}, which this Python does not have: {sys.executable}",
+        f"gpudoc {command} needs {', '.join(missing)}, which is not installed in this Python: {sys.executable}",
         hint=" && ".join(steps),
     )
 
@@ -96,14 +96,12 @@ class Spoken(str, Enum):
 
 
 AnswerLanguage = Annotated[
-    Spoken | None, typer.Option("--language", help="Answer in this language instead of that of the text.")
+    Spoken | None, typer.Option("--language", help="Answer in this language instead of the language of the text.")
 ]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print exactly one JSON document on stdout.")]
 PlainFlag = Annotated[
     bool,
-    typer.Option(
-        "--plain", envvar="GPUDOC_PLAIN", help="Use no colour and no animation, and words instead of symbols."
-    ),
+    typer.Option("--plain", envvar="GPUDOC_PLAIN", help="Use no colour or animation, and words instead of symbols."),
 ]
 VerboseFlag = Annotated[bool, typer.Option("--verbose", "-v", help="Show everything, not only the first screen.")]
 OutFile = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Also write the result to this file.")]

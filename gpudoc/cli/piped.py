@@ -40,7 +40,7 @@ def point_out_unread(sources: Sequence[str]) -> None:
     if not sources and waits():
         from gpudoc.render.console import print_lines
 
-        print_lines("gpudoc: a text waits on stdin and was not read; to read it: gpudoc doctor -", sys.stderr)
+        print_lines("gpudoc: text is waiting on stdin, but was not read; to read it: gpudoc doctor -", sys.stderr)
 
 
 def _num_waiting(handle: int) -> int:

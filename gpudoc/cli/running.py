@@ -56,12 +56,12 @@ def run_command(command: tuple[str, ...], wish: RunWish, typed: frozenset[str]) 
     foreign = sorted(typed - _COMMON - (_OF_A_JOB if wish.slurm is not None else frozenset()))
     if foreign:
         raise GpudocError(
-            f"{foreign[0]} goes with --model; what stands after -- decides that itself",
-            hint="gpudoc train -- COMMAND, without it",
+            f"{foreign[0]} goes with --model; the command after -- decides that itself",
+            hint="gpudoc train -- COMMAND, without this option",
         )
     allowed = {part.strip() for part in wish.allow.split(",") if part.strip()}
     if allowed - {"batch"}:
-        raise GpudocError(f"--allow {wish.allow}: train knows one thing to allow", hint="--allow batch")
+        raise GpudocError(f"--allow {wish.allow}: train accepts only --allow batch", hint="--allow batch")
     from gpudoc.script.apply import apply
     from gpudoc.train.watch.watch import check
 
@@ -99,7 +99,7 @@ def _write_job(command: Sequence[str], wish: RunWish, place: Path) -> int:
         command=command,
     )
     write_whole(place, sbatch_text(job), hint="--slurm job.sh", executable=True)
-    written = Elsewhere(0, f"{escape_line(place)} is written; look it over, then: sbatch {quote_path(place)}")
+    written = Elsewhere(0, f"{escape_line(place)} is written; look it over, then run: sbatch {quote_path(place)}")
     return tell(written, Screen(as_json=wish.json, plain=wish.plain))
 
 

@@ -26,13 +26,13 @@ ProfileName = Annotated[
 ]
 Steps = Annotated[
     int | None,
-    typer.Option("--steps", metavar="N", min=1, help="Stop after this many optimizer steps, counted over all resumes."),
+    typer.Option("--steps", metavar="N", min=1, help="Stop after this many optimizer steps, counted across resumes."),
 ]
 Epochs = Annotated[
     int | None, typer.Option("--epochs", metavar="N", min=1, help="Stop after this many passes over the data.")
 ]
 BatchSize = Annotated[
-    int | None, typer.Option("--batch-size", metavar="N", min=1, help="Use no larger micro batch per device than this.")
+    int | None, typer.Option("--batch-size", metavar="N", min=1, help="Limit the micro batch per device to this size.")
 ]
 Workers = Annotated[
     int | None, typer.Option("--num-workers", metavar="N", min=0, help="Load data with this many processes.")
@@ -65,9 +65,7 @@ LogTo = Annotated[
 ]
 Gpus = Annotated[
     str | None,
-    typer.Option(
-        "--gpus", metavar="N", help="Use this many GPUs, or auto, with a process for each; on a CPU N processes."
-    ),
+    typer.Option("--gpus", metavar="N", help="Use this many GPUs (or auto), one process each; on a CPU, N processes."),
 ]
 Slurm = Annotated[
     Path | None, typer.Option("--slurm", metavar="FILE", help="Write an sbatch file for this run instead of running.")
@@ -75,7 +73,7 @@ Slurm = Annotated[
 OnHang = Annotated[
     str,
     typer.Option(
-        "--on-hang", metavar="THEN", help="Choose what happens when the run hangs: report, or end to stop it too."
+        "--on-hang", metavar="THEN", help="Choose what happens if the run hangs: report it, or end the run too."
     ),
 ]
 Allow = Annotated[
@@ -84,7 +82,7 @@ Allow = Annotated[
 ]
 Assign = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Set a value of the config; may be repeated: --set lr=1e-3."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Set a config value; may be repeated: --set lr=1e-3."),
 ]
 
 

@@ -42,7 +42,7 @@ def tune(
     require_training("tune")
     if options.target:
         if html:
-            raise GpudocError("--html draws a search, and --target predicts without one", hint="leave out one of them")
+            raise GpudocError("--html shows a search, but --target predicts without one", hint="leave out one of them")
         return _predict(options, as_json=as_json, plain=plain)
     from gpudoc.process.openmp import bound_spinning
     from gpudoc.render.tune import show
@@ -78,7 +78,7 @@ def _search_script(options: SearchOptions, *, as_json: bool, html: Path | None, 
 
 def may_run_in_place(why: str) -> bool:
     """Ask on the terminal whether trials may leave traces; no is the answer that needs no typing."""
-    sys.stderr.write(f"{escape_controls(why)}\nRun them in place all the same? [y/N] ")
+    sys.stderr.write(f"{escape_controls(why)}\nRun them in place anyway? [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 

@@ -105,7 +105,7 @@ class Misplaced:
         """What happens to them, in a sentence."""
         one = len(self.options) == 1
         named = " and ".join(self.options)
-        return f"{named} {'goes' if one else 'go'} to {self.script}, which does not name {'it' if one else 'them'}"
+        return f"{named} {'goes' if one else 'go'} to {self.script}, which does not mention {'it' if one else 'them'}"
 
     @property
     def hint(self) -> str:

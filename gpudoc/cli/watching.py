@@ -110,7 +110,9 @@ def _watch_command(wish: Wish) -> int:
     if end.signal is not None:
         return 128 + end.signal
     if end.exit_code is None:
-        console.print_lines("gpudoc: how the command ended is not known: another process took it in", sys.stderr)
+        console.print_lines(
+            "gpudoc: it is not known how the command ended, because another process collected its exit code", sys.stderr
+        )
         return ExitCode.BAD_ANSWER
     return end.exit_code or exit_code(report, wish.fail_on)
 
@@ -154,10 +156,12 @@ def _python_with_torch() -> str:
     python = str(examined_python(os.environ))
     looks = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
     if subprocess.run([python, "-c", looks], capture_output=True, check=False).returncode:
-        raise GpudocError(f"this one runs and needs torch, which {python} does not have", hint="pip install torch")
+        raise GpudocError(
+            f"this demo runs a real job and needs torch, which {python} does not have", hint="pip install torch"
+        )
     program = spy.find()
     if isinstance(program, Absent):
-        raise GpudocError(f"what runs is looked at with py-spy: {program.reason}", hint="pip install py-spy")
+        raise GpudocError(f"gpudoc watches a running job with py-spy: {program.reason}", hint="pip install py-spy")
     return python
 
 

@@ -1,4 +1,4 @@
-"""How much of a card's free memory one program may take: not always all of it."""
+"""How much of a card's free memory one program may use, which is not always all of it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from gpudoc.facts.model import Absent, Machine
 from gpudoc.frozen import dataclass
 from gpudoc.units import GIB, format_bytes
 
-# windows that open and films that play while a trial runs
+# room for windows and videos that the user opens while a trial runs
 _DISPLAY_BYTES, _DISPLAY_SHARE = GIB, 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardShare:
-    """What a program may take, and why. `is_enforced`: past it there is no error of CUDA's that would say so."""
+    """What a program may use, and why. `is_enforced`: gpudoc must enforce it, as CUDA raises no error beyond it."""
 
     limit_bytes: int
     why: str
@@ -21,7 +21,7 @@ class CardShare:
 
 
 def share_of_card(free_bytes: int, ordinal: int, machine: Machine) -> CardShare:
-    """The share of `free_bytes` on CUDA device `ordinal`: less for a display, half of what is the system's own too."""
+    """The share of `free_bytes` on CUDA device `ordinal`: less with a display, half if the system shares it."""
     device, gpu = cuda_device_at(ordinal, machine), gpu_at(ordinal, machine)
     if device is not None and device.integrated is True:
         return half_of_the_host(free_bytes)
@@ -35,12 +35,12 @@ def share_of_card(free_bytes: int, ordinal: int, machine: Machine) -> CardShare:
 
 
 def half_of_the_host(free_bytes: int) -> CardShare:
-    """The share of a GPU without dedicated memory: the system would run out before CUDA does."""
-    why = f"half of the {format_bytes(free_bytes)} that are free, which this GPU shares with the system"
+    """The share of a GPU without dedicated memory: the system would run out of memory before CUDA does."""
+    why = f"half of the {format_bytes(free_bytes)} of free memory, which this GPU shares with the system"
     return CardShare(limit_bytes=free_bytes // 2, why=why, is_enforced=True)
 
 
 def below_the_host(free_bytes: int) -> CardShare:
-    """The share under Windows' driver, which goes on in the host's memory, far slower, where the card is full."""
-    why = "what is free now; past it Windows' driver would go on in the host's memory"
+    """The share under Windows' driver, which continues in host memory, far more slowly, when the card is full."""
+    why = "what is free now; beyond that, Windows' driver would continue in host memory"
     return CardShare(limit_bytes=free_bytes, why=why, is_enforced=True)

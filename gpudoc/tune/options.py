@@ -32,23 +32,31 @@ class SearchOptions:
     ] = ""
     budget: Annotated[str, Option("Limit the search to this time: 90s, 5m, 1h.", "TIME")] = "5m"
     goal: Annotated[
-        str, Option("Aim for throughput (the fastest, with memory to spare) or for the largest batch.", "GOAL")
+        str,
+        Option("Aim for throughput (fastest, with memory to spare) or for the largest batch.", "GOAL"),
     ] = "throughput"
     only: Annotated[
-        str, Option("Search only these: batch,speed,loader or scaling; for a command look,loader,batch.", "PART,...")
+        str,
+        Option("Search only these parts: batch,speed,loader or scaling; for a command: look,loader,batch.", "PART,..."),
     ] = ""
     max_batch: Annotated[int | None, Option("Try no batch above this one.", "N")] = None
     device: Annotated[str, Option("Use this device: auto, cpu, cuda or cuda:N.", "NAME")] = "auto"
     gpus: Annotated[
         str | None,
         Option(
-            "Use this many GPUs, or auto, with a process for each; on a CPU N processes.", "N", ("--gpus", "--ranks")
+            "Use this many GPUs (or auto), one process each; on a CPU, N processes.",
+            "N",
+            ("--gpus", "--ranks"),
         ),
     ] = None
     shared: Annotated[bool, Option("Continue even while other processes use the GPU.")] = False
     memory_limit: Annotated[str, Option("Limit memory to this: 8GiB, 512MiB.", "SIZE")] = ""
     target: Annotated[
-        str, Option("Predict for these without running anything: 'RTX 3090', 24GiB, ...", "GPU_OR_SIZE,...")
+        str,
+        Option(
+            "Predict for these GPUs or sizes, without a run: 'RTX 3090', 24GiB, ...",
+            "GPU_OR_SIZE,...",
+        ),
     ] = ""
     allow: Annotated[
         str, Option("For a command: let trials use the network (network) or compare batch sizes (batch).", "WHAT,...")

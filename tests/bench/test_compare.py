@@ -69,7 +69,7 @@ def test_only_equal_rows_meet_and_the_rest_is_counted():
 
 @pytest.mark.parametrize("key", HARD_KEYS)
 def test_unlike_machines_are_refused_by_the_key_that_differs(key):
-    with pytest.raises(GpudocError, match=f"unlike machines: {key} was .*, is other"):
+    with pytest.raises(GpudocError, match=f"different machines: {key} was .*, is other"):
         compare(record(), record(**{key: "other"}))
 
 

@@ -47,7 +47,7 @@ def test_a_clock_read_a_little_low_adds_no_unit():
 
 def test_a_system_that_forbids_executable_memory_has_no_clock(monkeypatch):
     def refuse(unit):
-        raise OSError(13, "executable memory was refused")
+        raise OSError(13, "the system refused executable memory")
 
     cpu_clock._loaded.cache_clear()
     monkeypatch.setattr(cpu_clock.machine_code, "runs_here", lambda: "")

@@ -64,7 +64,7 @@ def test_beside_others_nothing_is_measured_unless_told_to():
     # rows between GPUs use the other one as well
     said, lasts = target.before_measuring(free, quick=False, shared=False)
     assert said.startswith("! others compute on cuda:0: python")
-    assert said.endswith("figures over several GPUs are valid only while they run")
+    assert said.endswith("figures across several GPUs are valid only while they run")
     assert lasts.startswith("takes about 1 min 20 s")
     alone = target.BenchTarget(built.machine(built.gpu(0)), Choice(device="cuda", index=0, why="asked for"))
     assert target.before_measuring(alone, quick=True, shared=False) == []

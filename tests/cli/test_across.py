@@ -28,8 +28,8 @@ def alone(monkeypatch, tmp_path):
         (["bench", "--across", "--device", "cuda:1"], "names one"),
         (["bench", "--across", "--compare", "none.json"], "none.json"),
         (["bench", "--across", "--out", "nowhere/fleet.json"], "no such folder"),
-        (["doctor", "train.log", "--slurm", "job.sh"], "are not nodes"),
-        (["doctor", "--pid", "1", "--slurm", "job.sh"], "are not nodes"),
+        (["doctor", "train.log", "--slurm", "job.sh"], "takes no other names"),
+        (["doctor", "--pid", "1", "--slurm", "job.sh"], "takes no other names"),
     ],
 )
 def test_what_makes_no_sense_is_a_mistake_of_usage_and_measures_nothing(arguments, said, capsys):

@@ -98,7 +98,7 @@ def test_a_machine_without_memory_is_no_fault_of_gpudoc(monkeypatch, capsys):
 
     monkeypatch.setattr(app, "application", lambda _: starve)
     assert app.run(["bench"]) == 2
-    assert "got no more memory" in capsys.readouterr().err
+    assert "cannot get more memory" in capsys.readouterr().err
 
 
 def test_an_interrupt_is_130(monkeypatch):

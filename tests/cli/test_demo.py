@@ -62,7 +62,7 @@ def test_the_list_names_them_and_asks_nothing_without_a_terminal():
 def test_another_name_is_wrong_usage():
     wrong = gpudoc_command("demo", "whell")
     assert wrong.returncode == 2
-    assert "gpudoc demo NAME, which is one of wheel, memory, loader, gpu, rank, nan" in wrong.stderr
+    assert "gpudoc demo NAME, with one of: wheel, memory, loader, gpu, rank, nan" in wrong.stderr
 
 
 def test_on_a_terminal_one_is_chosen_by_its_number_until_enter():
@@ -85,7 +85,7 @@ def test_without_torch_the_job_says_so_and_the_tour_goes_on(without_torch):
     assert "pip install torch" in alone.stderr
     tour = gpudoc_command("demo", "--all", **without_torch)
     assert tour.returncode == 0, tour.stderr
-    assert "not shown: this one runs and needs torch" in tour.stdout
+    assert "not shown: this demo runs a real job and needs torch" in tour.stdout
     assert tour.stdout.index("not shown") < tour.stdout.index("[fp16_overflow_nan, ")
 
 

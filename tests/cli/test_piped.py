@@ -41,7 +41,7 @@ def test_what_a_shell_reads_line_by_line_is_left_to_it_and_said(tmp_path):
     assert done.stdout == "one\ntwo\n"
     done = subprocess.run(["sh", "-c", told], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.stdout == "one\ntwo\n"
-    assert done.stderr.count("a text waits on stdin and was not read; to read it: gpudoc doctor -") == 1
+    assert done.stderr.count("text is waiting on stdin, but was not read; to read it: gpudoc doctor -") == 1
 
 
 @posix

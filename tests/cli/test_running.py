@@ -53,7 +53,7 @@ def test_json_is_one_document_and_a_refusal_is_an_error_document():
         (["--batch-size=3", "--", "true"], "--batch-size goes with --model"),
         (["--gpus", "2", "--", "true"], "--gpus goes with --model"),
         (["--on-hang", "wait", "--", "true"], "--on-hang wait"),
-        (["--allow", "network", "--", "true"], "train knows one thing to allow"),
+        (["--allow", "network", "--", "true"], "train accepts only --allow batch"),
         (["--allow", "batch"], "--allow goes with a command"),
         (["--profile", "none.yaml", "--", "true"], "none.yaml"),
         (["--", "python", "{batch}"], "no profile gives a number for it"),

@@ -49,8 +49,8 @@ def test_wrong_usage_names_the_help_of_its_command():
 def test_this_machine_on_a_terminal(columns):
     screen = gpudoc(*DOCTOR, columns=columns)
     assert screen.coloured
-    assert "looks at the driver" in screen.raw
-    assert "looks at the driver" not in screen.text
+    assert "examining the driver" in screen.raw
+    assert "examining the driver" not in screen.text
     assert all(len(line) <= columns for line in screen.raw.replace("\r", "").splitlines() if "\x1b" not in line)
     assert any(" memory " in line for line in screen.lines)
 

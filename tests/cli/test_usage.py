@@ -113,7 +113,7 @@ def test_the_line_that_was_meant_moves_them_with_their_values(tmp_path, monkeypa
     (tmp_path / "job.py").write_text(PARSES)
     watched = ("python", "job.py", "--budget", "2m", "--epochs", "3", "--json")
     found = misplaced_options(["tune", "--only", "loader"], watched, OPTIONS)
-    assert found.said == "--budget and --json go to job.py, which does not name them"
+    assert found.said == "--budget and --json go to job.py, which does not mention them"
     assert found.hint.endswith(": gpudoc tune --only loader --budget 2m --json -- python job.py --epochs 3")
 
 
@@ -132,7 +132,7 @@ def test_a_script_that_dies_of_an_option_of_gpudoc_is_said_before_and_after(tmp_
     )  # fmt: skip
     lines = done.stderr.splitlines()
     meant = f"put gpudoc's options before --: gpudoc {command} {' '.join(option)} -- {sys.executable} job.py"
-    assert lines[0] == f"gpudoc: {option[0]} goes to job.py, which does not name it; {meant}"
+    assert lines[0] == f"gpudoc: {option[0]} goes to job.py, which does not mention it; {meant}"
     assert lines[-1] == f"  try: {meant}"
     assert done.returncode in (1, 2)
 

@@ -265,4 +265,4 @@ def test_a_command_whose_end_nobody_knows_is_no_success(monkeypatch, capfd):
 
     monkeypatch.setattr(facts, "launch", launch)
     assert app.run(["doctor", "--", "python", "train.py"]) == 1
-    assert "how the command ended is not known" in capfd.readouterr().err
+    assert "it is not known how the command ended" in capfd.readouterr().err

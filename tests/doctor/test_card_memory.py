@@ -24,7 +24,7 @@ def card(*, integrated=False, wsl=False, **facts):
     [
         ({}, 20, "what is free now"),
         ({"display_attached": True}, 18.8, "less 1.2 GiB for the display"),
-        ({"wsl": True}, 20, "Windows' driver would go on in the host's memory"),
+        ({"wsl": True}, 20, "Windows' driver would continue in host memory"),
         ({"wsl": True, "display_attached": True}, 18.8, "for the display"),
         ({"integrated": True}, 10, "which this GPU shares with the system"),
         ({"integrated": True, "display_attached": True}, 10, "which this GPU shares with the system"),

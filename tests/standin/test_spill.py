@@ -48,7 +48,7 @@ def test_a_training_takes_half_of_what_it_shares_with_the_system(standin, tmp_pa
     line = ("train", "--model", str(config), "--profile", "off", "--device", "cuda", "--steps", "2")
     done = standin(memory="2G", integrated=1).gpudoc(*line)
     assert done.returncode == 0, done.stderr
-    assert "half of the 1.56 GiB that are free, which this GPU shares with the system" in done.stderr
+    assert "half of the 1.56 GiB of free memory, which this GPU shares with the system" in done.stderr
 
 
 def test_the_batch_search_of_a_script_stops_at_half_of_what_is_shared(standin, tmp_path):

@@ -76,7 +76,7 @@ def _wait_for_all(started: Sequence[Rank], is_alive: Callable[[], None]) -> None
         _check(started)
         now = time.monotonic()
         if now - began > JOIN_S:
-            where = f"rank {', '.join(late)} did not get as far as joining"
+            where = f"rank {', '.join(late)} did not join"
             raise RuntimeError(f"all-reduce over {len(started)} processes hung for {JOIN_S:.0f} s: {where}")
         if now - sign > _SIGN_S:
             is_alive()
@@ -91,7 +91,7 @@ def _wait(started: Sequence[Rank]) -> None:
     while not all(codes := [one.process.poll() == 0 for one in started]):
         _check(started)
         if time.monotonic() > deadline:
-            where = f"all joined, {codes.count(True)} ended; NCCL_DEBUG=INFO says where the others wait"
+            where = f"all joined, {codes.count(True)} ended; NCCL_DEBUG=INFO shows where the others wait"
             raise RuntimeError(f"all-reduce over {len(started)} processes hung for {TIMEOUT_S:.0f} s: {where}")
         time.sleep(0.02)
 
@@ -138,10 +138,12 @@ def run(bench: Bench) -> Iterator[RawReading]:
 def absent_because(bench: Bench) -> str:
     """Why nothing can be reduced here; '' where it can."""
     if bench.plan.num_gpus < 2:
-        return "there is one GPU"
+        return "there is only one GPU"
     # its ranks need a context on GPUs on which this process has the only one
     return (
-        "the GPUs are in an exclusive compute mode, which lets in one process each" if bench.plan.is_exclusive else ""
+        "the GPUs are in an exclusive compute mode, which allows only one process on each"
+        if bench.plan.is_exclusive
+        else ""
     )
 
 
@@ -153,8 +155,8 @@ CASE = Case(
     run=run,
     rows={
         "all_reduce": (
-            "Adds one tensor up over all GPUs with NCCL, by size; bus bandwidth as nccl-tests defines it, so that "
-            "it compares with the links whatever the number of GPUs. Low: NVLink is not used, or one link is slow."
+            "Sums one tensor over all GPUs with NCCL, by size. The figure is bus bandwidth as nccl-tests defines it, "
+            "so it compares with the links for any number of GPUs. Low: NVLink is not used, or one link is slow."
         ),
     },
 )

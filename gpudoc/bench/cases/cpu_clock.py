@@ -49,8 +49,8 @@ CASE = Case(
     run=run,
     rows={
         "cpu_clock": (
-            "The clock of one busy core, from a chain of additions that each wait for the one before. The ceilings "
-            "of the CPU's products are made of it; low means throttling or a shared host."
+            "The clock of one busy core, measured by a chain of additions in which each waits for the one before. "
+            "The ceilings of the CPU's matrix products are computed from it. Low: throttling or a shared host."
         ),
     },
 )

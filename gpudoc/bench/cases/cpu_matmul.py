@@ -63,7 +63,7 @@ def run(bench: Bench) -> Iterator[RawReading]:
         expected_s = 2 * point.size**3 / per_thread if per_thread else 0.0
         needed_s = expected_s * (fewest_samples(bench.plan.rounds) + 2)
         if needed_s > PATIENCE * max(seconds, 0.2):
-            because = f"its samples would take about {needed_s:.1f} s here, and it has {seconds:.1f} s"
+            because = f"the samples would take about {needed_s:.1f} s here, and there are only {seconds:.1f} s"
             bench.leave_out(f"matmul {point.dtype} {point.size}", because)
             continue
         torch.set_num_threads(point.threads)
@@ -101,8 +101,9 @@ CASE = Case(
     run=run,
     rows={
         "cpu_matmul": (
-            "A product of square matrices, by type, size and threads: what the CPU's vector and matrix units do at "
-            "most in practice. Low: other programs, a CPU quota, or a torch build without the CPU's instructions."
+            "Multiplies square matrices, by type, size and threads: the most that the CPU's vector and matrix units "
+            "do in practice. Low: other programs are running, a CPU quota applies, or the torch build lacks the "
+            "CPU's instructions."
         ),
     },
 )

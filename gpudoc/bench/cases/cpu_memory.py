@@ -142,7 +142,7 @@ def _actions() -> tuple[tuple[str, int, Action], ...]:
 def _check(name: str, ring: _Ring) -> str:
     """'' when the row's passes left the right bytes in the pieces that they touched, else what is wrong with them."""
     right = all(_is_right(name, ring.pieces[place]) for place in ring.touched)
-    return "" if right else f"{name} left other bytes than were written"
+    return "" if right else f"{name} returned different bytes from those written"
 
 
 def _is_right(name: str, piece: _Piece) -> bool:
@@ -171,12 +171,12 @@ CASE = Case(
     run=run,
     rows={
         "memory_read": (
-            "Reads an array far beyond the caches. Low: other programs use the memory, or half of the channels are "
-            "empty."
+            "Reads an array much larger than the caches. Low: other programs use the memory, or half of the memory "
+            "channels are empty."
         ),
         "memory_write": "Fills such an array with one value.",
         "memory_copy": "Copies one such array to another; read and written bytes both count.",
         "memory_triad": "STREAM's triad, a = b + s × c over three arrays: the usual figure for memory bandwidth.",
-        "memory_curve": "The copy again over all sizes: the steps are the caches, the flat end is the memory.",
+        "memory_curve": "The same copy at all sizes: the steps are the caches, the flat end is main memory.",
     },
 )

@@ -198,12 +198,12 @@ CASE = Case(
     rows={
         "h2d": (
             "Copies from host to GPU (H2D), by size, from page-locked (`pinned`) and ordinary (`pageable`) memory: "
-            "how fast batches reach the GPU. Low: a PCIe link with fewer lanes or an older generation than card and"
-            " slot could have."
+            "how fast batches reach the GPU. Low: the PCIe link has fewer lanes or an older generation than the card "
+            "and slot support."
         ),
-        "d2h": "The same from GPU to host (D2H): checkpoints, and results that are read back.",
-        "bidirectional": "Both directions at once, added up. A full-duplex link comes near the sum of the two.",
-        "h2d_latency": "How long a tiny copy to the GPU takes until it has arrived.",
-        "d2h_latency": "How long a tiny copy from the GPU takes: the least that `.item()` costs.",
+        "d2h": "The same from GPU to host (D2H): how fast checkpoints and results come back.",
+        "bidirectional": "Both directions at once, added up. A full-duplex link comes close to the sum of the two.",
+        "h2d_latency": "How long a tiny copy to the GPU takes to arrive.",
+        "d2h_latency": "How long a tiny copy from the GPU takes: the minimum cost of `.item()`.",
     },
 )

@@ -46,9 +46,9 @@ CASE = Case(
     run=run,
     rows={
         "launch_queued": (
-            "What the host spends to start one kernel, none of them waited for. A step of many small kernels cannot"
-            " be faster than their number times this."
+            "The host's time to launch one kernel without waiting for it. A step of many small kernels takes at "
+            "least this long for each."
         ),
-        "launch_round_trip": "The time from starting a tiny kernel until it has run and the host knows.",
+        "launch_round_trip": "The time from launching a tiny kernel until it has finished and the host knows.",
     },
 )

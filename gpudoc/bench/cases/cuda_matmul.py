@@ -236,9 +236,9 @@ CASE = Case(
     run=run,
     rows={
         "matmul": (
-            "A product of matrices whose tiles fill the GPU, by type: ten from rest (`burst`), then without pause "
-            "for two seconds (`sustained`). Sustained below burst: the power limit lowers the clocks. Heat takes a "
-            "minute and more, so these two seconds say nothing of the cooling."
+            "Multiplies matrices whose tiles fill the GPU, by type: ten products from rest (`burst`), then without "
+            "pause for two seconds (`sustained`). Sustained below burst: the power limit lowers the clocks. Heat "
+            "builds up over a minute or more, so these two seconds say nothing about the cooling."
         ),
     },
 )

@@ -59,12 +59,12 @@ def _check(name: str, source: Tensor, other: Tensor, target: Tensor) -> str:
             right = torch.allclose(target[::4099], (source + SCALAR * other)[::4099], rtol=1e-5)
         case _:
             right = True
-    return "" if right else f"{name} left other values than were written"
+    return "" if right else f"{name} returned different values from those written"
 
 
 def _absent_because(bench: Bench) -> str:
     free = bench.device.memory_free_bytes()
-    return f"only {free / MIB:.0f} MiB of the GPU's memory are free" if free < 384 * MIB else ""
+    return f"only {free / MIB:.0f} MiB of GPU memory are free" if free < 384 * MIB else ""
 
 
 CASE = Case(
@@ -74,11 +74,12 @@ CASE = Case(
     absent_because=_absent_because,
     run=run,
     rows={
-        "device_read": "Reads a buffer far beyond the GPU's L2 cache.",
+        "device_read": "Reads a buffer much larger than the GPU's L2 cache.",
         "device_write": "Fills such a buffer with one value.",
         "device_copy": "Copies one such buffer to another inside the GPU; read and written bytes both count.",
         "device_triad": (
-            "STREAM's triad inside the GPU's memory: what normalisation, activation and optimizer are bound by."
+            "STREAM's triad inside the GPU's memory: this bandwidth limits normalisation, activations and the "
+            "optimizer."
         ),
     },
 )

@@ -55,12 +55,12 @@ CASE = Case(
     name="p2p",
     meaning="copies between GPUs",
     share=1.5,
-    absent_because=lambda bench: "there is one GPU" if bench.plan.num_gpus < 2 else "",
+    absent_because=lambda bench: "there is only one GPU" if bench.plan.num_gpus < 2 else "",
     run=run,
     rows={
         "p2p": (
-            "Copies from one GPU to another, for each ordered pair; `direct=yes` where one may read the other's "
-            "memory. Low on one pair: a link is down, or the way leads over the CPU."
+            "Copies from one GPU to another, for each ordered pair; `direct=yes` if one may read the other's memory. "
+            "Low on one pair: a link is down, or the path goes through the CPU."
         ),
     },
 )

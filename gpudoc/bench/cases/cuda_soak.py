@@ -77,10 +77,10 @@ CASE = Case(
     absent_because=lambda _: "",
     run=run,
     rows={
-        "soak_start": "Products without pause for the seconds of `--soak`: the first tenth of them.",
+        "soak_start": "Matrix products without pause for the time of `--soak`: the first tenth.",
         "soak_end": (
-            "The last tenth. Slower than the first by 5 % and more: heat or the power limit lowers the clocks, and a "
-            "long training runs at this speed. Heat takes 30 to 90 seconds, in a bad case longer."
+            "The last tenth. If it is 5 % or more slower than the first, heat or the power limit lowers the clocks, "
+            "and a long training run goes at this speed. Heat takes 30 to 90 seconds to build up, sometimes longer."
         ),
     },
 )

@@ -136,7 +136,7 @@ CASE = Case(
     rows={
         "folder_read": (
             "Reads the files under `--data`, first with the page cache emptied (`cold`), then again (`warm`). "
-            "`unknown` is a read of which part may have come from memory. Cold is what the first epoch gets."
+            "`unknown` is a read that may have come partly from memory. Cold is the speed of the first epoch."
         ),
     },
 )

@@ -87,12 +87,12 @@ CASE = Case(
     run=run,
     rows={
         "loader_start": (
-            "The time from making a DataLoader's iterator to its first batch: what workers cost at the start of "
-            "every epoch unless they are persistent."
+            "The time from creating a DataLoader's iterator to its first batch: the cost of workers at the start of "
+            "every epoch, unless they are persistent."
         ),
         "loader_batch": (
-            "What passing on one ready batch costs, by number of workers: collating and transport, no reading. A "
-            "step shorter than this is held up by the loader, whatever the data set does."
+            "The cost of delivering one batch, by number of workers: collating and transport, without reading. If a "
+            "step is shorter than this, it waits for the loader, however fast the data set is."
         ),
     },
 )

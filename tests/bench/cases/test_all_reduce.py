@@ -61,7 +61,7 @@ def test_a_collective_that_hangs_is_ended_with_all_its_processes_and_the_rank_na
     code = '[ "$1" = 1 ] || echo ready to join; exec sleep 600'
     monkeypatch.setattr(all_reduce, "PROGRAM", ("sh", "-c", code, "rank"))
     monkeypatch.setattr(all_reduce, "JOIN_S", 2.0)
-    with pytest.raises(RuntimeError, match="hung for 2 s: rank 1 did not get as far as joining"):
+    with pytest.raises(RuntimeError, match="hung for 2 s: rank 1 did not join"):
         measure("gloo", "cpu", 2, [4096])
     assert own_children() <= before
 
@@ -131,7 +131,7 @@ def test_the_rank_beside_the_measuring_process_is_no_stranger_on_the_gpu(monkeyp
 
 
 def test_one_gpu_reduces_with_nobody():
-    assert CASE.absent_because(bench(gpu=HostGpu(), num_gpus=1)) == "there is one GPU"
+    assert CASE.absent_because(bench(gpu=HostGpu(), num_gpus=1)) == "there is only one GPU"
     assert CASE.absent_because(bench(gpu=HostGpu(), num_gpus=8)) == ""
 
 

@@ -92,4 +92,4 @@ def test_too_little_memory_is_said():
 def test_two_seconds_of_products_are_not_called_a_test_of_the_cooling():
     said = CASE.rows["matmul"]
     assert "the power limit lowers the clocks" in said
-    assert "these two seconds say nothing of the cooling" in said
+    assert "these two seconds say nothing about the cooling" in said

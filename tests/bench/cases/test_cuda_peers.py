@@ -8,5 +8,5 @@ def test_every_ordered_pair_once():
 
 
 def test_one_gpu_has_no_peer():
-    assert CASE.absent_because(bench(gpu=HostGpu(), num_gpus=1)) == "there is one GPU"
+    assert CASE.absent_because(bench(gpu=HostGpu(), num_gpus=1)) == "there is only one GPU"
     assert CASE.absent_because(bench(gpu=HostGpu(), num_gpus=2)) == ""
