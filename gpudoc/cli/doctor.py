@@ -48,6 +48,14 @@ class FailOn(str, Enum):
     warning = "warning"
 
 
+WatchedJob = Annotated[
+    int | None,
+    typer.Option(
+        "--pid", metavar="PID", min=1, help="Watch this running job. To start one and watch it: doctor -- COMMAND."
+    ),
+]
+
+
 def doctor(
     context: typer.Context,
     sources: Annotated[
@@ -71,15 +79,7 @@ def doctor(
     ] = FailOn.broken,
     show_list: Annotated[bool, typer.Option("--list", help="List all causes that doctor knows.")] = False,
     explain: ExplainedCause = None,
-    pid: Annotated[
-        int | None,
-        typer.Option(
-            "--pid",
-            metavar="PID",
-            min=1,
-            help="Watch this running job. To start one and watch it: doctor -- COMMAND.",
-        ),
-    ] = None,
+    pid: WatchedJob = None,
     seconds: WatchSeconds = None,
     slurm: Annotated[
         Path | None, typer.Option("--slurm", metavar="FILE", help="Write an sbatch file that examines every node.")
