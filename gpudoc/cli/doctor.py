@@ -60,10 +60,7 @@ def doctor(
     context: typer.Context,
     sources: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="SOURCE",
-            help="Files, a folder of logs, the text of an error, or - for stdin; without it: this machine.",
-        ),
+        typer.Argument(metavar="SOURCE", help="Files, a folder of logs, an error's text, or -; default: this machine."),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Do not import torch; read its build from files.")] = False,
     python: Annotated[
@@ -75,7 +72,7 @@ def doctor(
     ] = None,
     ignore: IgnoredCauses = None,
     fail_on: Annotated[
-        FailOn, typer.Option("--fail-on", help="Exit with 1 for this severity or worse.")
+        FailOn, typer.Option("--fail-on", help="Exit with 1 at this severity or worse.")
     ] = FailOn.broken,
     show_list: Annotated[bool, typer.Option("--list", help="List all causes that doctor knows.")] = False,
     explain: ExplainedCause = None,
