@@ -15,7 +15,7 @@ import pytest
 import gpudoc
 from gpudoc.doctor import registry
 from gpudoc.doctor.causes import sign
-from gpudoc.doctor.vocabulary import as_words
+from gpudoc.doctor.causes.sign import as_words
 from gpudoc.facts.readers import kinds
 from gpudoc.facts.readers.words import Words, _compile
 from gpudoc.knowledge import signature_rows, stacks, tables

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import gpudoc.doctor
 import gpudoc.facts.readers
+from gpudoc.doctor.causes.sign import Listed, as_words
 from gpudoc.doctor.signatures import anchors_of_rows
-from gpudoc.doctor.vocabulary import Listed, as_words
 from gpudoc.facts.readers import words as readers_words
 from gpudoc.facts.readers.words import Words, take_apart
 from gpudoc.knowledge import tables

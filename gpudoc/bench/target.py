@@ -8,11 +8,10 @@ from pathlib import Path
 
 from gpudoc.bench.environment import FULL_S, QUICK_S
 from gpudoc.doctor.device import Choice, choose, has_gpu
-from gpudoc.doctor.setting import known
 from gpudoc.doctor.sharing import require_alone
 from gpudoc.errors import GpudocError
 from gpudoc.facts import collect
-from gpudoc.facts.model import Machine
+from gpudoc.facts.model import Machine, known
 from gpudoc.units import format_seconds
 
 

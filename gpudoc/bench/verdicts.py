@@ -16,9 +16,8 @@ from gpudoc.bench.evidence import (
     spinning_threads,
 )
 from gpudoc.bench.model import Measurement, Parameter, Situation
-from gpudoc.doctor.catalogue import fill
 from gpudoc.doctor.model import Evidence, Finding, Observation, Remedy
-from gpudoc.doctor.registry import CATALOGUE
+from gpudoc.doctor.registry import CATALOGUE, fill
 from gpudoc.doctor.setting import describe
 from gpudoc.facts.model import Absent
 

@@ -36,8 +36,7 @@ def require_training(command: str) -> None:
         return
     from gpudoc.doctor.model import Evidence
     from gpudoc.doctor.remedies import advise
-    from gpudoc.doctor.setting import describe
-    from gpudoc.doctor.words import WORDS
+    from gpudoc.doctor.setting import WORDS, describe
     from gpudoc.facts.collection import collect
 
     setting = describe(Evidence(source="machine", machine=collect(quick=True)))

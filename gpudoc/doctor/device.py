@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from gpudoc.doctor.catalogue import fill
 from gpudoc.doctor.causes.live import is_jetson, nvml_gpus, pci_gpus, value, variables
 from gpudoc.doctor.diagnose import diagnose
 from gpudoc.doctor.model import Evidence, Expectation, Finding, Observation, Setting
-from gpudoc.doctor.registry import CATALOGUE
+from gpudoc.doctor.registry import CATALOGUE, fill
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.facts.identify import gpu_at
 from gpudoc.facts.model import Absent, Machine

@@ -6,13 +6,9 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from gpudoc.doctor import complaint, likelihood, relayed
-from gpudoc.doctor.catalogue import fill
-from gpudoc.doctor.causes.exceptions import with_place, without_warned
-from gpudoc.doctor.checked import not_asked, ruled_out, too_small
-from gpudoc.doctor.code_errors import is_of_code, origins_of, with_code
-from gpudoc.doctor.condition import condition
-from gpudoc.doctor.denials import without_denied
+from gpudoc.doctor import complaint, likelihood
+from gpudoc.doctor.causes.exceptions import is_of_code, origins_of, with_code, with_place, without_warned
+from gpudoc.doctor.complaint import without_denied
 from gpudoc.doctor.likelihood import ASKS, ASKS_WHY, COMPLAINS, SAYS
 from gpudoc.doctor.model import (
     RANK,
@@ -31,7 +27,9 @@ from gpudoc.doctor.model import (
     Verdict,
 )
 from gpudoc.doctor.questions import answers_to
-from gpudoc.doctor.setting import describe
+from gpudoc.doctor.registry import CATALOGUE, fill, finders_for, not_asked, ruled_out, too_small
+from gpudoc.doctor.remedies import advised_in, first_steps
+from gpudoc.doctor.setting import condition, describe
 from gpudoc.doctor.unexplained import Unexplained, complained, look, no_patient, unavailable
 from gpudoc.facts.model import Absent, Machine, fact_at
 from gpudoc.facts.readers.model import Reading
@@ -56,8 +54,6 @@ def diagnose(
     catalogue: Mapping[str, Cause] | None = None,
 ) -> Report:
     """Judge `evidence` by every finder (or those given): a Report whose first finding is the likeliest root cause."""
-    from gpudoc.doctor.registry import CATALOGUE, finders_for
-
     catalogue = CATALOGUE if catalogue is None else catalogue
     began = time.perf_counter()
     as_written = evidence.reading
@@ -373,11 +369,11 @@ def _order(findings: list[Finding], catalogue: Mapping[str, Cause]) -> list[Find
 def _complete(
     findings: list[Finding], setting: Setting, evidence: Evidence, catalogue: Mapping[str, Cause]
 ) -> tuple[Finding, ...]:
-    advices = relayed.read(evidence.reading.text) if evidence.reading is not None else ()
+    advices = advised_in(evidence.reading.text) if evidence.reading is not None else ()
     done = []
     for finding in findings:
         finding = fill(finding, catalogue, setting)
-        said = relayed.first_steps(finding, advices) if finding.severity != "info" else ()
+        said = first_steps(finding, advices) if finding.severity != "info" else ()
         known = {step.run for step in finding.fix}
         done.append(replace(finding, fix=(*(step for step in said if step.run not in known), *finding.fix)))
     return tuple(done)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from gpudoc.doctor.catalogue import fill
 from gpudoc.doctor.model import Card, Cause, Evidence, Finding, Observation, Report, Setting, Severity, observe
+from gpudoc.doctor.registry import CATALOGUE, fill
 from gpudoc.doctor.setting import describe
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.facts.model import Absent
@@ -112,8 +112,6 @@ def _in_own_words(report: Report) -> Report:
 
 def _believed(finding: Finding, setting: Setting) -> Finding:
     """The finding with the title, reason, steps and source of this version's catalogue, whatever the document says."""
-    from gpudoc.doctor.registry import CATALOGUE
-
     seen = replace(
         finding,
         id=finding.id if _is_id(finding.id) else _NO_ID,

@@ -8,8 +8,7 @@ from dataclasses import replace
 from gpudoc.doctor.causes.sign import quote
 from gpudoc.doctor.model import Cause, Finding, Observation, Severity, observe
 from gpudoc.doctor.stated import stated
-from gpudoc.facts.readers.model import Mention, Reading, Text
-from gpudoc.facts.readers.named import named_facts
+from gpudoc.facts.readers.model import Mention, Reading, Text, named_facts
 from gpudoc.facts.readers.words import Words
 from gpudoc.knowledge import wording
 from gpudoc.knowledge.wording import FACT, HEALTHY, OTHER, Likelihood, rarity, weigh

@@ -1,4 +1,4 @@
-"""Everything doctor knows of machines and texts: the causes by id, and the finders in the order they are asked.
+"""Everything doctor knows: the causes by id, what rules them out, and the finders in the order they are asked.
 
 A cause is a row of knowledge/causes; what a message alone shows is a row of knowledge/signatures, which `signatures`
 finds. What takes arithmetic or a comparison of facts is code: what a file under causes/ exports as FINDERS. Those that
@@ -9,21 +9,86 @@ they come with all that watches and reads traces, and are asked of nothing else.
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from gpudoc.doctor import causes, signatures
-from gpudoc.doctor.catalogue import Catalogue
-from gpudoc.doctor.model import Cause, Evidence, Finder
+from gpudoc.doctor.model import Advise, Cause, Evidence, Finder, Finding, Remedy, Setting, Skipped
+from gpudoc.doctor.remedies import take_steps
+from gpudoc.doctor.signatures import small_shares
 from gpudoc.errors import GpudocError
-from gpudoc.facts.model import Absent, fact_at
+from gpudoc.facts.model import Absent, Machine, fact_at
+from gpudoc.facts.readers.model import Text
 from gpudoc.frozen import dataclass
-from gpudoc.knowledge.cause_rows import own_rows
+from gpudoc.knowledge.cause_rows import facts_asked_for, own_rows, parse_row, ruled_out_by
+from gpudoc.knowledge.signature_rows import RowError
 
 if TYPE_CHECKING:
     FINDERS: tuple[Finder, ...]
+
+_KEYS = {"id", "title", "meaning", "why", "fix", "sources"}
+_RULED_OUT = "ruled_out_by"
+_MORE_KEYS = {"family", "severity", "explains", _RULED_OUT}
+_DEFAULT = "default"
+
+
+class Catalogue(Mapping[str, Cause]):
+    """Every cause by its id, in the order of the areas; a row is parsed when it is asked for."""
+
+    def __init__(self, rows: Mapping[str, Mapping[str, str]]) -> None:
+        self._texts = {cause_id: text for of_area in rows.values() for cause_id, text in of_area.items()}
+        self._causes: dict[str, Cause] = {}
+
+    def __getitem__(self, cause_id: str) -> Cause:
+        if cause_id not in self._causes:
+            self._causes[cause_id] = _cause(parse_row(self._texts[cause_id]))
+        return self._causes[cause_id]
+
+    def __contains__(self, cause_id: object) -> bool:
+        return cause_id in self._texts
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+
+def _cause(row: Mapping[str, object]) -> Cause:
+    if wrong := (row.keys() ^ _KEYS) - _MORE_KEYS:
+        raise RowError(f"knowledge/causes: {row['id']}: lacks or does not know {', '.join(sorted(wrong))}")
+    told = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items() if key != _RULED_OUT}
+    return Cause(**cast(dict[str, Any], {**told, "fix": _advise(row["fix"])}))
+
+
+def _advise(fix: object) -> Advise:
+    """The steps of a row: a list, or one list for each packager or place that differs from `default`."""
+
+    def advise(setting: Setting) -> tuple[Remedy, ...]:
+        steps = fix
+        if isinstance(fix, dict):
+            steps = fix.get(setting.packager) or fix.get(setting.place) or fix[_DEFAULT]
+        return take_steps(cast(Sequence[object], steps), setting)
+
+    return advise
+
+
+def fill(finding: Finding, catalogue: Mapping[str, Cause], setting: Setting) -> Finding:
+    """The finding with what its cause's row says where it says nothing itself: title, reason, steps and source."""
+    cause = catalogue.get(finding.id)
+    if cause is None:
+        return finding
+    return replace(
+        finding,
+        title=finding.title or cause.title,
+        why=finding.why or cause.why,
+        fix=finding.fix or (finding.advise or cause.fix)(replace(setting, cards=finding.cards)),
+        url=finding.url or (cause.sources[0] if cause.sources else ""),
+    )
+
 
 CATALOGUE: Mapping[str, Cause] = Catalogue(own_rows())
 
@@ -122,3 +187,36 @@ def no_such_cause(name: str) -> GpudocError:
     else:
         hint = "gpudoc doctor --list"
     return GpudocError(f"no such cause: {name!r}", hint=hint)
+
+
+def ruled_out(machine: Machine, unsettled: Collection[str]) -> tuple[str, ...]:
+    """The causes that the facts of a text rule out; none of `unsettled`, which were found or could not be judged."""
+    return tuple(
+        cause
+        for cause, paths in ruled_out_by().items()
+        if cause not in unsettled and all(_held(machine, path.split(".")) for path in paths)
+    )
+
+
+def too_small(text: Text, catalogue: Mapping[str, Cause]) -> set[str]:
+    """The causes that take hardly any of the time by figures of the text, with those that would show as one of them."""
+    small = small_shares(text)
+    return small | {cause.id for cause in catalogue.values() if small.intersection(cause.explains)}
+
+
+def not_asked(machine: Machine, passed: Collection[str]) -> tuple[Skipped, ...]:
+    """Those of the causes that passed only because Windows and macOS cannot be asked; none on Linux."""
+    if machine.host.system not in ("Windows", "Darwin"):
+        return ()
+    asked = facts_asked_for()
+    missing = ((cause, path, fact_at(machine, path)) for cause in passed if (path := asked.get(cause)) is not None)
+    return tuple(Skipped(cause, f"{path}: {f.reason}") for cause, path, f in missing if isinstance(f, Absent))
+
+
+def _held(whole: object, path: list[str]) -> bool:
+    """Whether the fact at `path` is there, for each member of a list on the way."""
+    if isinstance(whole, Absent):
+        return False
+    if isinstance(whole, tuple):
+        return bool(whole) and (not path or all(_held(member, path) for member in whole))
+    return True if not path else _held(getattr(whole, path[0]), path[1:])

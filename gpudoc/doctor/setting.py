@@ -1,17 +1,24 @@
-"""The system that the evidence describes: what packager, place and driver a remedy must fit."""
+"""The system that the evidence describes: what a remedy must fit, its words in a step, and how its GPUs are.
+
+In the steps of a remedy `{called}` in a text is filled in, and `generation: old` is a condition.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import cast
 
-from gpudoc.doctor.model import Evidence, Packager, Place, Setting
-from gpudoc.doctor.vocabulary import as_words
-from gpudoc.facts.model import Absent, Fact, Gpu, GpuProcess, Machine, T
-from gpudoc.facts.readers.model import Text
-from gpudoc.knowledge.compatibility import capability_of
+from gpudoc.doctor.cards import address_of, called, selector
+from gpudoc.doctor.causes.sign import as_words
+from gpudoc.doctor.model import Evidence, Observation, Packager, Place, Setting
+from gpudoc.facts.model import Absent, Fact, Gpu, GpuProcess, Machine, known
+from gpudoc.facts.readers.model import Reading, Text
+from gpudoc.knowledge.compatibility import Wheel, capability_of, wheel_for
 from gpudoc.knowledge.drivers import cuda_of_driver
 from gpudoc.knowledge.tables import read_table
 from gpudoc.patterns import Pattern
+from gpudoc.shell import is_version
+from gpudoc.units import format_bytes
 
 # the driver's own line names the kind of its module
 _MODULE = Pattern(r"NVIDIA UNIX (Open )?(?:x86_64 |aarch64 )?Kernel Module")
@@ -56,11 +63,6 @@ def _driver_cuda(machine: Machine) -> tuple[int, int] | None:
     return carried or known(machine.driver.cuda_version)
 
 
-def known(fact: Fact[T]) -> T | None:
-    """The fact's value, or None when it is absent: for wording only, never for a judgement."""
-    return None if isinstance(fact, Absent) else fact
-
-
 def _packager(machine: Machine, text: Text) -> Packager:
     manager = known(machine.python.manager)
     if manager in ("uv", "conda", "poetry"):
@@ -86,3 +88,162 @@ def _named(section: str, text: Text) -> str | None:
     """The first row of places.yaml whose words stand in the text."""
     rows = read_table("places.yaml", section) if text.lines else ()
     return next((str(row["name"]) for row in rows if text.find(as_words(tuple(cast(list[str], row["any"]))))), None)
+
+
+_TURING, _AMPERE, _BLACKWELL = (7, 5), (8, 0), (10, 0)
+_RED_HAT = ("red hat", "rhel", "centos", "rocky", "alma", "fedora", "amazon linux", "oracle")
+_ARCH = ("arch", "manjaro", "endeavour")
+# whose the driver is, where it is not the machine's own
+_DRIVER_AT = {
+    **dict.fromkeys(("windows", "wsl"), "windows"),
+    **dict.fromkeys(("docker", "kubernetes"), "host"),
+    **dict.fromkeys(("slurm", "colab", "notebook"), "administrator"),
+}
+
+
+def driver_at(setting: Setting) -> str:
+    """Where the driver is: in 'windows', on the container's 'host', at an 'administrator', or 'here'."""
+    return _DRIVER_AT.get(setting.place, "here")
+
+
+def _pip(setting: Setting) -> str:
+    if setting.packager == "uv":
+        return "uv pip"
+    return "%pip" if setting.place in ("notebook", "colab") else "pip"
+
+
+def _torch(setting: Setting) -> str:
+    version = setting.torch_version.split("+")[0]
+    return f"torch=={version}" if is_version(version) else "torch"
+
+
+def _distribution(setting: Setting) -> str:
+    """Debian and Ubuntu also where it is unknown."""
+    name = setting.distribution.lower()
+    if any(word in name for word in _RED_HAT):
+        return "redhat"
+    return "arch" if any(word in name for word in _ARCH) else "debian"
+
+
+def _generation(setting: Setting) -> str:
+    if setting.capability is None:
+        return ""
+    if setting.capability >= _BLACKWELL:
+        return "blackwell"
+    return "turing" if setting.capability >= _TURING else "old"
+
+
+def _gsp(setting: Setting) -> str:
+    if setting.open_module or _generation(setting) == "blackwell":
+        return "needed"
+    return "" if setting.open_module is None or setting.capability is None else "optional"
+
+
+def _wheel(setting: Setting) -> Wheel | None:
+    return wheel_for(setting.capability, setting.driver_cuda)
+
+
+def _version(version: tuple[int, int] | None) -> str:
+    return f"{version[0]}.{version[1]}" if version else ""
+
+
+def _is_joined(gpu: object) -> bool:
+    if not isinstance(gpu, Gpu) or isinstance(gpu.capability, Absent) or isinstance(gpu.nvlink_active, Absent):
+        return False
+    return gpu.capability < _AMPERE and gpu.nvlink_active > 0
+
+
+def _mask(setting: Setting) -> str:
+    """CUDA_VISIBLE_DEVICES with every GPU but the ill ones; '' when their numbers or the count are not known."""
+    ill = [card.index for card in (*setting.cards, *setting.ill)]
+    if setting.num_gpus is None or not setting.cards or any(isinstance(index, Absent) for index in ill):
+        return ""
+    left = [str(index) for index in range(setting.num_gpus) if index not in ill]
+    # without the order of the bus CUDA numbers unequal GPUs by speed, and not as nvidia-smi does
+    return f"CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES={','.join(left)}" if left else ""
+
+
+def _other_gpus(setting: Setting) -> str:
+    if _mask(setting):
+        return "some"
+    return "none" if setting.num_gpus == 1 else ""
+
+
+def _indices(setting: Setting) -> str:
+    """As the cards for a program that knows only numbers."""
+    numbered = all(isinstance(card.index, int) for card in setting.cards)
+    return selector(setting.cards) if numbered else ""
+
+
+# each is '' where the setting does not tell
+WORDS: Mapping[str, Callable[[Setting], str]] = {
+    "address": lambda setting: address_of(setting.cards[0]) if setting.cards else "",
+    "called": lambda setting: called(setting.cards),
+    "card": lambda setting: selector(setting.cards),
+    "cards": lambda setting: selector(setting.cards),
+    "distribution": _distribution,
+    "driver_at": driver_at,
+    "driver_cuda": lambda setting: _version(setting.driver_cuda),
+    "generation": _generation,
+    "gsp": _gsp,
+    "in_windows": lambda setting: "in Windows" if driver_at(setting) == "windows" else "",
+    "indices": _indices,
+    "install": lambda setting: f"{_pip(setting)} install",
+    "links": lambda setting: "joined" if any(_is_joined(card.facts) for card in setting.cards) else "",
+    "machine": lambda setting: "the host" if driver_at(setting) == "host" else "the machine",
+    "mask": _mask,
+    "other_gpus": _other_gpus,
+    "packager": lambda setting: setting.packager,
+    "place": lambda setting: setting.place,
+    "remove": lambda setting: f"{_pip(setting)} uninstall{'' if setting.packager == 'uv' else ' -y'}",
+    "torch": _torch,
+    "wheel": lambda setting: wheel.arguments if (wheel := _wheel(setting)) else "",
+    "wheel_cuda": lambda setting: _version(wheel.cuda) if (wheel := _wheel(setting)) else "",
+    "where": lambda setting: {"windows": "in Windows", "host": "on the host"}.get(driver_at(setting), ""),
+}
+
+
+_MOST_GPUS = 4
+
+
+def condition(reading: Reading) -> tuple[Observation, ...]:
+    """One observation for each thing whose state a text gives; empty when it gives none."""
+    machine = reading.machine
+    seen = list(_gpus(() if isinstance(machine.gpus, Absent) else machine.gpus))
+    if machine.torch.is_available is True:
+        version = machine.torch.version
+        seen.append(Observation("torch", f"torch {'' if isinstance(version, Absent) else f'{version} '}sees a GPU", ""))
+    return tuple(seen)
+
+
+def _gpus(gpus: Sequence[Gpu]) -> Iterator[Observation]:
+    told = [gpu for gpu in gpus if not isinstance(gpu.utilization_percent, Absent) or _memory([gpu])]
+    if len(told) <= _MOST_GPUS:
+        for gpu in told:
+            yield Observation("gpu", f"GPU {gpu.index} {_state([gpu])}", "")
+    else:
+        yield Observation("gpu", f"{len(told)} GPUs {_state(told)}", "")
+
+
+def _state(gpus: Sequence[Gpu]) -> str:
+    busy = [gpu.utilization_percent for gpu in gpus]
+    parts = [f"{_range(busy)} % busy"] if _range(busy) else []
+    return ", ".join([*parts, *([memory] if (memory := _memory(gpus)) else [])])
+
+
+def _memory(gpus: Sequence[Gpu]) -> str:
+    totals = {gpu.memory_total_bytes for gpu in gpus}
+    used = [gpu.memory_used_bytes for gpu in gpus if not isinstance(gpu.memory_used_bytes, Absent)]
+    total = totals.pop()
+    if totals or isinstance(total, Absent) or not total or not used:
+        return ""
+    least, most = format_bytes(min(used)), format_bytes(max(used))
+    return f"{least if least == most else f'{least} to {most}'} of {format_bytes(total)} used"
+
+
+def _range(values: Sequence[Fact[int]]) -> str:
+    figures = [value for value in values if not isinstance(value, Absent)]
+    if not figures:
+        return ""
+    least, most = min(figures), max(figures)
+    return f"{least}" if least == most else f"{least} to {most}"

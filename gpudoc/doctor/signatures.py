@@ -5,11 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 
-from gpudoc.doctor.causes.sign import quote
-from gpudoc.doctor.denials import is_denied
+from gpudoc.doctor.causes.sign import as_words, quote
+from gpudoc.doctor.complaint import is_denied
 from gpudoc.doctor.measured import measured
 from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Skip
-from gpudoc.doctor.vocabulary import as_words
 from gpudoc.facts.model import Absent, Machine, fact_at
 from gpudoc.facts.readers.model import Mention, Text
 from gpudoc.facts.readers.words import Written

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-from gpudoc.doctor.vocabulary import Listed
+from gpudoc.doctor.causes.sign import Listed
 from gpudoc.facts.readers.model import Line, Text
 from gpudoc.facts.readers.pace import read_pace
 from gpudoc.knowledge.signature_rows import stated_lists

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
-from gpudoc.doctor import relayed
+from gpudoc.doctor.causes.sign import Listed
 from gpudoc.doctor.model import Crashed, Evidence, Finding, Observation, observe
-from gpudoc.doctor.vocabulary import Listed
+from gpudoc.doctor.remedies import advised_in
 from gpudoc.facts.model import Absent, Machine, fact_at
 from gpudoc.facts.readers.genre import PASTE
-from gpudoc.facts.readers.model import Reading, Text
-from gpudoc.facts.readers.named import named_facts
+from gpudoc.facts.readers.model import Reading, Text, named_facts
 from gpudoc.frozen import dataclass
 from gpudoc.knowledge.cause_rows import area_of, count_by_area
 from gpudoc.knowledge.tables import read_list, read_table
@@ -110,9 +109,7 @@ def _in_text(evidence: Evidence, findings: Sequence[Finding]) -> Unexplained:
         return _wrong("nothing_known")
     if sign is None or (evidence.machine.torch.is_available is True and sign.fact == "error"):
         return Unexplained()
-    advised = [
-        f"the same run with {one.setting}, as the error itself advises" for one in relayed.read(reading.text)[:1]
-    ]
+    advised = [f"the same run with {one.setting}, as the error itself advises" for one in advised_in(reading.text)[:1]]
     decide = (*advised, *_deciding(evidence.machine, sign.value))[:2]
     return Unexplained(wrong=True, observations=(sign,), deciding_facts=decide)
 

@@ -369,6 +369,11 @@ class Machine:
     probe_failures: Mapping[str, str] = field(default_factory=dict)
 
 
+def known(fact: Fact[T]) -> T | None:
+    """The fact's value, or None when it is absent: for wording only, never for a judgement."""
+    return None if isinstance(fact, Absent) else fact
+
+
 def fact_at(facts: object, path: str) -> object:
     """The fact at a dotted path ('driver.nvml_code', 'environment.LD_PRELOAD'), or the Absent on the way to it."""
     for part in path.split("."):

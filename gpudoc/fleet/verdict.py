@@ -10,9 +10,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gpudoc.doctor.catalogue import fill
 from gpudoc.doctor.model import Finding, Setting, Verdict
-from gpudoc.doctor.registry import CATALOGUE
+from gpudoc.doctor.registry import CATALOGUE, fill
 from gpudoc.errors import ExitCode
 from gpudoc.facts.model import Absent
 from gpudoc.fleet.corruption import Corrupt, find_corrupt

@@ -4,9 +4,8 @@ from typing import get_args
 
 import pytest
 
-from gpudoc.doctor.catalogue import Catalogue
 from gpudoc.doctor.model import Card, Packager, Place, Setting
-from gpudoc.doctor.registry import CATALOGUE
+from gpudoc.doctor.registry import CATALOGUE, Catalogue
 from gpudoc.knowledge.signature_rows import RowError
 
 ROW = """- id: flux_capacitor_dry

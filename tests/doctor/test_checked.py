@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpudoc.doctor.checked import ruled_out
+from gpudoc.doctor.registry import ruled_out
 from gpudoc.facts.model import Driver, Gpu, Link, Machine, TorchBuild, fact_at
 from gpudoc.knowledge.cause_rows import ruled_out_by
 from tests.doctor.causes.judge import report_of

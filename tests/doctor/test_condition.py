@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpudoc.doctor.condition import condition
+from gpudoc.doctor.setting import condition
 from gpudoc.facts.model import Gpu, Machine
 from gpudoc.facts.readers import read
 from gpudoc.facts.readers.model import Reading

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpudoc.doctor.denials import is_denied
+from gpudoc.doctor.complaint import is_denied
 from gpudoc.facts.readers import read
 from tests.doctor.causes.judge import first, report_of
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gpudoc.doctor.model import Finding, Observation
-from gpudoc.doctor.relayed import first_steps, read
+from gpudoc.doctor.remedies import advised_in, first_steps
 from gpudoc.facts.readers import read as read_text
 from tests.doctor.causes.judge import report_of
 
@@ -16,7 +16,7 @@ NVLS = (
 
 
 def advised(text: str) -> list[str]:
-    return [advice.setting for advice in read(read_text(text).text)]
+    return [advice.setting for advice in advised_in(read_text(text).text)]
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_only_what_an_error_itself_advises_is_passed_on(text, settings):
 
 
 def test_the_first_step_of_the_finding_that_the_line_supports():
-    advices = read(read_text(NVLS).text)
+    advices = advised_in(read_text(NVLS).text)
     quoted = Finding(id="x", confidence=0.9, evidence=(Observation("text", "NCCL WARN", "line 1"),))
     elsewhere = Finding(id="x", confidence=0.9, evidence=(Observation("text", "other", "line 90"),))
     (step,) = first_steps(quoted, advices)

@@ -5,8 +5,8 @@ from typing import get_args
 import pytest
 
 from gpudoc.doctor.model import Evidence, Packager, Place
-from gpudoc.doctor.setting import describe, known
-from gpudoc.facts.model import Absent, Container, Driver, Gpu, GpuProcess, Host, Machine, PythonFacts
+from gpudoc.doctor.setting import describe
+from gpudoc.facts.model import Absent, Container, Driver, Gpu, GpuProcess, Host, Machine, PythonFacts, known
 from gpudoc.facts.readers import read
 from gpudoc.knowledge.tables import read_table
 

@@ -15,11 +15,11 @@ import pytest
 import yaml
 
 from gpudoc.doctor import registry, signatures
-from gpudoc.doctor.catalogue import Catalogue
+from gpudoc.doctor.causes.sign import as_words
 from gpudoc.doctor.diagnose import diagnose
 from gpudoc.doctor.model import Evidence, Finding
+from gpudoc.doctor.registry import Catalogue
 from gpudoc.doctor.signatures import Matcher
-from gpudoc.doctor.vocabulary import as_words
 from gpudoc.facts.model import Machine, TorchBuild
 from gpudoc.facts.readers import read
 from gpudoc.facts.readers.model import Line, Reading, Text

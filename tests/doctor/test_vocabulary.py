@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpudoc.doctor.vocabulary import Listed, as_words
+from gpudoc.doctor.causes.sign import Listed, as_words
 from gpudoc.facts.readers import read
 from gpudoc.facts.readers.words import Written
 from gpudoc.knowledge.signature_rows import RowError

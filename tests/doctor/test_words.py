@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gpudoc.doctor.model import Card, Setting
-from gpudoc.doctor.words import WORDS
+from gpudoc.doctor.setting import WORDS
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.said_facts import built_for, gpu_capability, other_source, reported, seen_fact
-from gpudoc.doctor.causes.sign import UNAVAILABLE, by_text, quote, text_finder, words
+from gpudoc.doctor.causes.sign import (
+    UNAVAILABLE,
+    built_for,
+    by_text,
+    gpu_capability,
+    other_source,
+    quote,
+    reported,
+    seen_fact,
+    text_finder,
+    words,
+)
 from gpudoc.doctor.model import Evidence, Finding, Skip, observe
-from gpudoc.doctor.setting import known
-from gpudoc.facts.model import Machine
+from gpudoc.facts.model import Machine, known
 from gpudoc.facts.readers.model import Text
 from gpudoc.knowledge.drivers import driver_runs_cuda
 from gpudoc.patterns import Pattern

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpudoc.doctor.causes.live import value
-from gpudoc.doctor.causes.said_facts import origin_of
-from gpudoc.doctor.causes.sign import by_text, quote
+from gpudoc.doctor.causes.sign import by_text, origin_of, quote
 from gpudoc.doctor.model import Card, Evidence, Finder, Finding, Severity, Skip, observe
 from gpudoc.facts.model import Absent, DeviceTest, Gpu
 from gpudoc.facts.readers.model import Text

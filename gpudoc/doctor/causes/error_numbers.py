@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from gpudoc.doctor.causes.said_facts import reported
-from gpudoc.doctor.causes.sign import by_text, quote, words
+from gpudoc.doctor.causes.sign import by_text, quote, reported, words
 from gpudoc.doctor.model import Evidence, Finding, Skip
 from gpudoc.facts.readers.model import Text
 from gpudoc.facts.readers.words import Words

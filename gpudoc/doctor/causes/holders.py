@@ -8,8 +8,7 @@ from typing import NamedTuple
 from gpudoc.doctor.causes.live import name_of, nvml_gpus, observe, value
 from gpudoc.doctor.causes.memory import RAN_OUT
 from gpudoc.doctor.causes.per_gpu import read, skip_of
-from gpudoc.doctor.causes.said_facts import origin_of
-from gpudoc.doctor.causes.sign import quote, text_finder, words
+from gpudoc.doctor.causes.sign import origin_of, quote, text_finder, words
 from gpudoc.doctor.model import Card, Evidence, Finder, Finding, Observation, Remedy, Severity, Skip
 from gpudoc.doctor.remedies import do
 from gpudoc.facts.model import Absent, Fact, Gpu, GpuProcess

@@ -6,10 +6,9 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 
-from gpudoc.doctor.causes.sign import quote, text_finder
-from gpudoc.doctor.denials import is_denied
+from gpudoc.doctor.causes.sign import Listed, quote, text_finder
+from gpudoc.doctor.complaint import is_denied
 from gpudoc.doctor.model import Evidence, Finding, Observation, Skip, observe
-from gpudoc.doctor.vocabulary import Listed
 from gpudoc.facts.model import Absent
 from gpudoc.facts.readers.losses import LoggedLoss, read_losses
 from gpudoc.facts.readers.model import Text

@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from gpudoc.doctor.causes import allocator
 from gpudoc.doctor.causes.allocator import OutOfMemory
 from gpudoc.doctor.causes.sentences import together
-from gpudoc.doctor.causes.sign import by_text, quote, words
+from gpudoc.doctor.causes.sign import Listed, by_text, quote, words
 from gpudoc.doctor.model import Finding, Observation, Remedy, Skip, observe
-from gpudoc.doctor.vocabulary import Listed
 from gpudoc.facts.readers.model import Text
 from gpudoc.patterns import Pattern
 from gpudoc.units import GIB, format_bytes

@@ -12,7 +12,7 @@ from typing import TypeVar, Union
 
 from gpudoc.doctor.cards import told_card
 from gpudoc.doctor.causes.live import nvml_gpus, seen_of
-from gpudoc.doctor.causes.said_facts import origin_of
+from gpudoc.doctor.causes.sign import origin_of
 from gpudoc.doctor.model import RANK, Card, Evidence, Finder, Finding, Observation, Severity, Skip
 from gpudoc.facts.model import NOT_SUPPORTED, Absent, Gpu, Machine, fact_at
 from gpudoc.frozen import dataclass

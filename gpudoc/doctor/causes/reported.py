@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.said_facts import built_for, reported, seen_fact
-from gpudoc.doctor.causes.sign import quote, words
+from gpudoc.doctor.causes.sign import Listed, built_for, quote, reported, seen_fact, words
 from gpudoc.doctor.model import Evidence, Finding, Severity, Skip
-from gpudoc.doctor.setting import known
-from gpudoc.doctor.vocabulary import Listed
+from gpudoc.facts.model import known
 from gpudoc.facts.readers.model import Text
 from gpudoc.knowledge.compatibility import has_index
 from gpudoc.knowledge.drivers import driver_floor

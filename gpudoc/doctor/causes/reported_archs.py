@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.said_facts import NOT_COMPATIBLE, built_for, gpu_capability, other_source, reported, seen_fact
-from gpudoc.doctor.causes.sign import UNAVAILABLE, quote, words
+from gpudoc.doctor.causes.sign import (
+    NOT_COMPATIBLE,
+    UNAVAILABLE,
+    built_for,
+    gpu_capability,
+    other_source,
+    quote,
+    reported,
+    seen_fact,
+    words,
+)
 from gpudoc.doctor.model import Evidence, Finding, Skip
-from gpudoc.doctor.setting import known
-from gpudoc.facts.model import Machine
+from gpudoc.facts.model import Machine, known
 from gpudoc.facts.readers.model import Text
 from gpudoc.knowledge.compatibility import archs_of
 from gpudoc.knowledge.wheels import fit

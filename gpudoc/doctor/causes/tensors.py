@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.sign import by_text, quote, words
+from gpudoc.doctor.causes.sign import Listed, by_text, quote, words
 from gpudoc.doctor.model import Finding, Skip, observe
-from gpudoc.doctor.vocabulary import Listed
 from gpudoc.facts.readers.model import Text
 from gpudoc.patterns import Pattern
 

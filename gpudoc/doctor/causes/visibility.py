@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpudoc.doctor.causes.live import value
-from gpudoc.doctor.causes.said_facts import reported, seen_fact
-from gpudoc.doctor.causes.sign import by_text, quote, words
+from gpudoc.doctor.causes.sign import Listed, by_text, quote, reported, seen_fact, words
 from gpudoc.doctor.model import Evidence, Finding, Skip
-from gpudoc.doctor.setting import known
-from gpudoc.doctor.vocabulary import Listed
-from gpudoc.facts.model import Absent, Gpu
+from gpudoc.facts.model import Absent, Gpu, known
 from gpudoc.facts.readers.model import Text
 from gpudoc.patterns import IGNORECASE, Pattern
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from gpudoc.doctor.live.say import NVML, percent
 from gpudoc.doctor.live.trend import Growth, grows
 from gpudoc.doctor.model import Observation
-from gpudoc.doctor.setting import known
-from gpudoc.facts.model import Absent, Fact
+from gpudoc.facts.model import Absent, Fact, known
 from gpudoc.facts.process import GpuTrack, GpuUser, Watch
 from gpudoc.frozen import dataclass
 

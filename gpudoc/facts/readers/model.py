@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import field, fields, is_dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Literal
 
-from gpudoc.facts.model import Machine
+from gpudoc.facts.model import Absent, Machine
 from gpudoc.facts.readers.genre import PASTE, Kind
 from gpudoc.facts.readers.python_errors import ErrorChain
 from gpudoc.facts.readers.words import Found, Words, Written, anchors_of, read_match
@@ -135,3 +135,34 @@ class Reading:
     traces: tuple[RankTrace, ...] = ()
     snapshots: tuple[MemorySnapshot, ...] = ()
     failures: tuple[ErrorChain, ...] = ()
+
+
+_VERSION = Pattern(r"\d+(?:\.\d+)?")
+_LONGEST, _MANY = 20, 3
+
+
+def named_facts(reading: Reading) -> frozenset[str]:
+    """'torch.version', 'torch.version:2.1', 'gpus:2', 'kind:traceback': what the text states, without numbers of it."""
+    names = (name for name in _walk(reading.machine, "") if not name.startswith("probe"))
+    return frozenset("_".join(name.split()) for name in (*names, *(f"kind:{kind}" for kind in reading.recognised)))
+
+
+def _walk(value: object, path: str) -> Iterator[str]:
+    if isinstance(value, Absent) or value is None:
+        return
+    if is_dataclass(value):
+        for one in fields(value):
+            yield from _walk(getattr(value, one.name), f"{path}.{one.name}" if path else one.name)
+    elif isinstance(value, bool):
+        yield f"{path}:{value}"
+    elif isinstance(value, str):
+        version = _VERSION.match(value)
+        yield path
+        yield f"{path}:{version[0] if version else value[:_LONGEST].lower()}"
+    elif isinstance(value, Mapping):
+        yield from (f"{path}.{key}" for key in value)
+    elif not isinstance(value, tuple):
+        yield path
+    elif value:
+        yield path
+        yield f"{path}:{min(len(value), _MANY)}"

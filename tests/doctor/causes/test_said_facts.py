@@ -1,6 +1,6 @@
 import pytest
 
-from gpudoc.doctor.causes.said_facts import built_for, origin_of, other_source, reported
+from gpudoc.doctor.causes.sign import built_for, origin_of, other_source, reported
 from gpudoc.doctor.model import Evidence, Skip
 from gpudoc.facts.readers import read
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from gpudoc.facts.readers import read
-from gpudoc.facts.readers.named import named_facts
+from gpudoc.facts.readers.model import named_facts
 
 COLLECTED = (
     "PyTorch version: 2.1.0+cu118\nIs debug build: False\nCUDA used to build PyTorch: 11.8\nIs CUDA available: False\n"
