@@ -95,7 +95,7 @@ def _denied(text: Text, mention: Mention, *also: Pattern) -> Span | None:
 
 
 _COMPLAINT, _SOLVED, _QUESTION = Listed("complaint"), Listed("solved"), Listed("question")
-_FINISHED = Listed("finished")
+_FINISHED, _SUFFERS = Listed("finished"), Listed("suffers")
 # a figure is no complaint where somebody asks whether it is normal, or what it means
 _ASKED_OF = ((Listed("asked-if-normal"), Listed("figure")), (Listed("asked-of-meaning"), Listed("low-use")))
 # to ask why is to want to know, or to complain: what the words make likely decides
@@ -119,6 +119,11 @@ def complaint_of(text: Text) -> Observation | None:
     """The line in which somebody says that something is wrong, though nothing in the text fails."""
     said = _complaint(text) if is_told(text) else None
     return None if said is None else observe("complaint", said.line.text.strip(), said.line.origin)
+
+
+def suffers(text: Text) -> bool:
+    """Whether somebody says that a run is slow, hangs, dies or goes wrong, whatever else he asks."""
+    return is_told(text) and text.find(_SUFFERS) is not None
 
 
 def is_failure(text: Text) -> bool:

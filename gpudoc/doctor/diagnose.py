@@ -30,7 +30,7 @@ from gpudoc.doctor.questions import answers_to
 from gpudoc.doctor.registry import CATALOGUE, fill, finders_for, not_asked, ruled_out, too_small
 from gpudoc.doctor.remedies import advised_in, first_steps
 from gpudoc.doctor.setting import condition, describe
-from gpudoc.doctor.unexplained import Unexplained, complained, look, no_patient, unavailable
+from gpudoc.doctor.unexplained import Unexplained, complained, is_of_no_matter, look, no_patient, unavailable
 from gpudoc.facts.model import Absent, Machine, fact_at
 from gpudoc.facts.readers.model import Reading
 from gpudoc.knowledge.wording import Likelihood
@@ -121,6 +121,8 @@ def _with_words(
     over = complaint.end_of_trouble(reading.text)
     if over is not None and not _shown_behind(over, found, reading):
         return [replace(finding, severity="info") for finding in found], Unexplained(), (over, *states)
+    if found and not rest.wrong and all(map(is_of_no_matter, found)) and not complaint.suffers(reading.text):
+        return found, rest, states
     if not _is_wrong(found) and not rest.observations and (calm := _calm(reading, denial, found)) is not None:
         unseen = unavailable(evidence)
         return ([], unseen, (calm, *states)) if not unseen.wrong else (found, unseen, states)
@@ -129,7 +131,7 @@ def _with_words(
         # the exception says what is wrong: nothing is left to guess
         known = origins_of(code, reading)
         return found, rest if any(o.origin not in known for o in rest.observations) else Unexplained(), states
-    if not rest.wrong and found and not _is_wrong(found):
+    if not rest.wrong and found and not _is_wrong(found) and not all(map(is_of_no_matter, found)):
         return found, rest, states
     found, rest = _with_guesses(reading, found, catalogue, rest, unwanted, denial)
     return found, rest, states

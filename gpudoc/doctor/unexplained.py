@@ -52,6 +52,11 @@ def _wrong(known: str, *seen: Observation) -> Unexplained:
     return Unexplained(wrong=True, observations=seen, deciding_facts=read_list("deciding.yaml", known))
 
 
+def is_of_no_matter(finding: Finding) -> bool:
+    """Whether a program says it in each good run, too: a message that stops nothing."""
+    return finding.severity == "info" and area_of(finding.id) == "warnings"
+
+
 def look(evidence: Evidence, findings: Sequence[Finding], crashed: Sequence[Crashed]) -> Unexplained:
     """Signs of trouble left over when no finding is 'broken'; a text with nothing recognised is trouble too."""
     if any(f.severity == "broken" for f in findings):
@@ -104,6 +109,10 @@ def _in_text(evidence: Evidence, findings: Sequence[Finding]) -> Unexplained:
     reading = evidence.reading
     assert reading is not None
     sign = _failed_test(evidence) or _failure(reading) or _hidden_gpu(evidence)
+    if sign is not None and any(
+        sign.origin == one.origin for f in findings if is_of_no_matter(f) for one in f.evidence
+    ):
+        sign = None
     only_words = set(reading.recognised) <= _WORDS_ONLY and not named_facts(replace(reading, recognised=()))
     if not findings and only_words and sign is None:
         return _wrong("nothing_known")

@@ -16,7 +16,20 @@ from gpudoc.own_files import read_own_file
 from gpudoc.patterns import Pattern
 
 # in the order in which a screen shows them; the file of an area has its name in small letters
-AREAS = ("GPU", "driver", "PyTorch", "container", "memory", "data", "network", "program", "scheduler", "code", "fleet")
+AREAS = (
+    "GPU",
+    "driver",
+    "PyTorch",
+    "container",
+    "memory",
+    "data",
+    "network",
+    "program",
+    "scheduler",
+    "code",
+    "warnings",
+    "fleet",
+)
 _ELSE = "program"
 _BEGIN = "\n- id: "
 _RULED_OUT = r"\n  ruled_out_by:\n((?: +- \S+\n)+)"

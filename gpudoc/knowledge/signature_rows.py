@@ -20,7 +20,19 @@ from gpudoc.prepared import find_prepared
 
 Severity = Literal["broken", "warning", "info"]
 
-FAMILIES = ("driver", "hardware", "container", "install", "memory", "compute", "ranks", "scheduler", "data", "speed")
+FAMILIES = (
+    "driver",
+    "hardware",
+    "container",
+    "install",
+    "memory",
+    "compute",
+    "ranks",
+    "scheduler",
+    "data",
+    "warnings",
+    "speed",
+)
 # what programs raise, which is looked for in exceptions only
 CODE = "code"
 _FOLDER = FOLDER / "signatures"

@@ -87,7 +87,7 @@ def _areas(report: Report, width: int) -> list[str]:
 def _counted(passed: int, missing: Sequence[str]) -> str:
     told = [f"{format_count(passed, 'check')} passed"] if passed else []
     if missing:
-        told.append(f"{len(missing)} not made: {_most_common(missing)}")
+        told.append(f"{len(missing)} not made: {max(dict.fromkeys(missing), key=missing.count)}")
     return ", ".join(told)
 
 
@@ -146,8 +146,7 @@ def _first(finding: Finding, width: int, room: int, say: Say, *, named: bool) ->
         lines += _wrap(f"  {say(OF_CODE)}", width)
     fixes: list[str] = []
     for remedy in finding.fix[:2]:
-        fixes += _wrap("  " + say("fix: {}", marked(remedy, say)), width)
-        fixes += [f"    $ {part}" for part in remedy.run.splitlines()[:2]]
+        fixes += _step(say("fix: {}", marked(remedy, say)), remedy, width)
     if finding.explains:
         fixes += _wrap("  " + say("explains: {}", "; ".join(finding.explains)), width, most=1)
     fixes = fixes[: room - len(lines) - 1]
@@ -234,8 +233,7 @@ def _guesses(report: Report, width: int, say: Say) -> list[str]:
             for seen in guess.evidence[:2] if not report.unexplained else ():
                 lines += _wrap(f"  {_seen(seen, False, say)}", width)
             for remedy in guess.fix[:1]:
-                lines += _wrap("    " + say("to try: {}", marked(remedy, say)), width)
-                lines += [f"      $ {part}" for part in remedy.run.splitlines()[:2]]
+                lines += _step(say("to try: {}", marked(remedy, say)), remedy, width, 4)
     return lines
 
 
@@ -268,6 +266,8 @@ def _healthy(report: Report, width: int, say: Say) -> list[str]:
         if finding not in in_areas:
             was = finding.title if over is None else say("it was: {}", finding.title)
             lines += _wrap(f"  {MARK[finding.severity]} {was}", width)
+            explained = finding.fix[:1] if report.source == "file" and over is None else ()
+            lines += [line for step in explained for line in _step(step.say, step, width, 4)]
     return [*lines, *_wrap(_next(report, say), width, indent="  ")]
 
 
@@ -304,7 +304,8 @@ def _no_problem(report: Report, say: Say) -> str:
 
 def _driver(machine: Machine) -> str:
     driver = machine.driver
-    return _first_known(driver.module_version, driver.nvml_driver_version, driver.library_version)
+    versions = (driver.module_version, driver.nvml_driver_version, driver.library_version)
+    return next((f for f in versions if not isinstance(f, Absent)), "")
 
 
 def _silent(machine: Machine, say: Say) -> str:
@@ -328,10 +329,6 @@ def _next(report: Report, say: Say) -> str:
 def by_area(ids: Sequence[str]) -> str:
     """'GPU 12, driver 8': how many of the causes belong to each area."""
     return ", ".join(f"{area} {count}" for area, count in count_by_area(ids).items())
-
-
-def _most_common(reasons: Sequence[str]) -> str:
-    return max(dict.fromkeys(reasons), key=reasons.count)
 
 
 def _whole(finding: Finding, say: Say) -> list[str]:
@@ -391,8 +388,9 @@ def _text(fact: Fact[T]) -> str:
     return "" if isinstance(fact, Absent) else str(fact)
 
 
-def _first_known(*facts: Fact[str]) -> str:
-    return next((f for f in facts if not isinstance(f, Absent)), "")
+def _step(told: str, remedy: Remedy, width: int, indent: int = 2) -> list[str]:
+    place = " " * indent
+    return [*_wrap(place + told, width), *(f"{place}  $ {part}" for part in remedy.run.splitlines()[:2])]
 
 
 def _wrap(text: str, width: int, *, indent: str = "        ", most: int = 2) -> list[str]:
