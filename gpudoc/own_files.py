@@ -12,7 +12,7 @@ _loader = _own if isinstance(_own, zipimporter) else SourceFileLoader(__name__, 
 IN_ARCHIVE = isinstance(_loader, zipimporter)
 ARCHIVE = "gpudoc.pyz"
 # what an archive has not
-INSTALL = f'{ARCHIVE} has doctor; for the rest install gpudoc, in a clone of it: pip install ".[train]"'
+INSTALL = f'{ARCHIVE} contains only doctor; for the rest install gpudoc from a clone: pip install ".[train]"'
 
 
 def read_own_file(path: Path) -> str:

@@ -14,7 +14,7 @@ _SECTION = "gpudoc"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The option, in its own group of `pytest --help`."""
-    help_text = "say why a test failed, where the cause is CUDA, memory, data or the machine"
+    help_text = "say why a test failed if the cause is CUDA, memory, data or the machine"
     parser.getgroup("gpudoc").addoption("--gpudoc", action="store_true", help=help_text)
 
 

@@ -60,7 +60,7 @@ def read_bytes(path: Path, what: str, *, most_bytes: int = MAX_BYTES) -> bytes:
         text = f"too large: a {what} is at most {most_bytes >> 20} MiB"
         raise UnreadableError(str(path), text, hint="is this the right file?")
     if not data and stat.S_ISFIFO(kind):
-        raise UnreadableError(str(path), "a pipe into which nobody writes", hint="name a file")
+        raise UnreadableError(str(path), "a pipe without a writer", hint="name a file")
     return data
 
 

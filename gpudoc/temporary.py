@@ -49,8 +49,8 @@ class TemporaryFolder:
         except OSError as problem:
             reason = problem.strerror or str(problem)
             raise GpudocError(
-                f"no temporary folder can be made: {reason}",
-                hint="make room, or name another place: TMPDIR=/another/folder gpudoc ...",
+                f"cannot create a temporary folder: {reason}",
+                hint="free some space, or use another folder: TMPDIR=/another/folder gpudoc ...",
             ) from None
         _held_here.add(self.path)
 
@@ -112,7 +112,7 @@ def remove_tree(folder: Path) -> None:
                     inner.chmod(0o700)
     shutil.rmtree(folder, ignore_errors=True)
     if os.path.lexists(folder):
-        raise OSError(errno.ENOTEMPTY, "not all of it can be removed", str(folder))
+        raise OSError(errno.ENOTEMPTY, "part of it cannot be removed", str(folder))
 
 
 class _KeptError(Exception):
@@ -138,7 +138,7 @@ def _make(name: str) -> tuple[Path, Lock]:
             _close(lock)
             raise
         return path, lock
-    raise OSError("other processes remove it at once")
+    raise OSError("another process is removing it")
 
 
 def _is_ours(path: Path) -> bool:
@@ -171,10 +171,10 @@ def _held(path: Path) -> Iterator[None]:
         held.callback(_close, own)
         _, _, machine, boot = (*own.read().splitlines(), "", "", "", "")[:4]
         if boot != _boot() and not _is_local(path):
-            raise _KeptError(f"made on another machine or before a restart ({machine}): remove it there")
+            raise _KeptError(f"created on another machine or before a restart ({machine}): remove it there")
         for name in (STDOUT, STDERR):
             if (path / name).exists():
-                held.callback(_close, _take(path / name, "a job that still writes into it"))
+                held.callback(_close, _take(path / name, "a job that is still writing to it"))
         yield
 
 
@@ -187,7 +187,7 @@ def _take(path: Path, user: str = "") -> Lock:
         raise _KeptError(f"{path.name} cannot be opened: {problem.strerror}") from None
     if lock.why_not:
         lock.close()
-        raise _KeptError(f"whether it is in use cannot be seen here: {lock.why_not}")
+        raise _KeptError(f"it cannot be seen here whether it is in use: {lock.why_not}")
     return lock
 
 

@@ -120,7 +120,7 @@ def test_the_bench_reports_its_progress_and_returns_the_record():
     found = api.run_bench(only="clock", quick=True, device="cpu", progress=heard)
     assert {row["name"] for row in found["measurements"]} == {"cpu_clock"}
     assert (found["schema"], found.exit_code) == ("gpudoc.bench.v1", 0)
-    assert heard.said == ["measuring the CPU, as asked for"]
+    assert heard.said == ["measuring the CPU, as requested"]
     assert heard.steps > 0
     assert "quick run on the CPU" in str(found)
     assert "<h1>gpudoc bench</h1>" in found.html
@@ -162,7 +162,7 @@ def test_fix_returns_the_document_of_its_command_and_takes_its_options(tmp_path,
 
 
 def test_fix_says_what_cannot_be_fixed():
-    with pytest.raises(GpudocError, match="a command after -- is missing"):
+    with pytest.raises(GpudocError, match="put a command after --"):
         api.run_fix([], progress=SILENT)
 
 

@@ -136,7 +136,7 @@ def test_what_is_no_file_is_refused_without_waiting(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for place, says in (
         (tmp_path, "a folder"),
-        (tmp_path / "pipe", "a pipe into which nobody writes"),
+        (tmp_path / "pipe", "a pipe without a writer"),
         ("/dev/zero", "a device"),
         (tmp_path / "none", "no such config"),
         (tmp_path / ("x" * 400), "cannot be read: File name too long"),

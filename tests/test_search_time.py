@@ -1,5 +1,5 @@
 """Texts that were made to keep doctor busy: no search is given up on them, and where none can be interrupted all the
-same none is begun that could not be bounded."""
+same none is begun that could not be limited."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_in_a_thread_without_re2_an_answer_says_what_was_not_looked_for(without_
     text = "".join(path.read_text("utf-8") for path in TEXTS)
     assert not [one for one in examined(text).skipped if one.id == "signatures"]
     (skipped,) = [one for one in in_a_thread(lambda: examined(text)).skipped if one.id == "signatures"]
-    assert "could not be bounded" in skipped.because
+    assert "could not be limited" in skipped.because
 
 
 @pytest.mark.parametrize("made", [arch, available, source])

@@ -117,8 +117,8 @@ def test_a_folder_that_another_machine_made_on_a_shared_file_system_stays(place,
     assert why_kept(folder) == "", "nobody else can have a local folder open"
     (place / "mounts").write_text(f"1 2 0:1 / / rw - ext4 x rw\n3 1 0:2 / {place} rw - nfs4 server:/x rw\n")
     monkeypatch.setattr(temporary, "_MOUNTS", place / "mounts")
-    assert why_kept(folder).startswith("made on another machine or before a restart (")
-    assert remove_folder(folder).startswith("made on another machine")
+    assert why_kept(folder).startswith("created on another machine or before a restart (")
+    assert remove_folder(folder).startswith("created on another machine")
     assert folder.is_dir()
     end(process)
 
@@ -128,7 +128,7 @@ def test_a_folder_stays_where_locks_cannot_be_seen(place, monkeypatch):
     process.kill()
     process.wait()
     monkeypatch.setattr("gpudoc.locks._lock", lambda *_: "No locks available")
-    assert remove_folder(folder) == "whether it is in use cannot be seen here: No locks available"
+    assert remove_folder(folder) == "it cannot be seen here whether it is in use: No locks available"
     assert folder.is_dir()
     end(process)
 
@@ -180,13 +180,13 @@ def test_a_full_disk_is_named_with_a_way_out(tmp_path):
     )
     if "mount:" in done.stderr:
         pytest.skip(done.stderr.strip())
-    assert "no temporary folder can be made: No space left on device | make room" in done.stdout
+    assert "cannot create a temporary folder: No space left on device | free some space" in done.stdout
     assert "['filled']" in done.stdout
 
 
 def test_a_name_without_rights_is_named(place, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(place / "missing"))
-    with pytest.raises(GpudocError, match="no temporary folder can be made: No such file"):
+    with pytest.raises(GpudocError, match="cannot create a temporary folder: No such file"):
         TemporaryFolder("job")
 
 

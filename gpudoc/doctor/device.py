@@ -36,7 +36,7 @@ class Choice:
         if self.problem is None:
             return self
         fix = next((r.run or r.say for r in self.problem.fix), "")
-        way_round = "or take the CPU with --device cpu"
+        way_round = "or use the CPU: --device cpu"
         hint = f"{fix}; {way_round}" if fix else f"gpudoc doctor; {way_round}"
         raise GpudocError(self.why, hint=hint, exit_code=ExitCode.BAD_ANSWER)
 
@@ -50,7 +50,7 @@ def choose(device: str, machine: Machine) -> Choice:
     if match is None or (match[2] and match[1] != "cuda"):
         raise GpudocError(f"no such device: {device!r}", hint="--device auto, cpu, cuda or cuda:0")
     if match[1] == "cpu":
-        return Choice(device="cpu", why="the CPU, as asked for")
+        return Choice(device="cpu", why="the CPU, as requested")
     asked = match[1] == "cuda"
     index = int(match[2] or 0)
     if not asked and variables(machine).get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1"):
@@ -81,7 +81,7 @@ def _problem(machine: Machine, index: int, asked: bool) -> Finding | None:
         if isinstance(count, Absent) or index < count:
             return None
         return _own_finding(
-            f"cuda:{index} was asked for, torch sees {format_count(count, 'GPU')}", str(count), "device_count"
+            f"cuda:{index} was requested, but torch sees {format_count(count, 'GPU')}", str(count), "device_count"
         )
     if isinstance(torch.is_available, Absent) and torch.accelerator in ("cuda", "rocm") and has_gpu(machine):
         return None

@@ -49,15 +49,15 @@ def load(document: Mapping[str, object], *, name: str = "the document") -> Repor
     """
     schema = document.get("schema")
     if schema != SCHEMA:
-        hint = "use the gpudoc that wrote it, or make it again with `gpudoc doctor --json`"
+        hint = "use the version of gpudoc that wrote it, or create it again with `gpudoc doctor --json`"
         if str(schema).startswith("gpudoc.fleet."):
-            hint = "the record of a fleet is judged from a file: gpudoc doctor fleet.json"
+            hint = "a fleet record must be a file: gpudoc doctor fleet.json"
         raise GpudocError(f"{name} has schema {schema!r}; this gpudoc reads {SCHEMA}", hint=hint)
     try:
         return _in_own_words(load_facts(Report, {**document, "seconds": _seconds(document.get("seconds"))}))
     except (TypeError, ValueError) as problem:
         raise GpudocError(
-            f"{name} is not a whole {SCHEMA} document: {problem}", hint="make it again with `gpudoc doctor --json`"
+            f"{name} is not a complete {SCHEMA} document: {problem}", hint="create it again with `gpudoc doctor --json`"
         ) from problem
 
 

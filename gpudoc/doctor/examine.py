@@ -109,12 +109,14 @@ def _judge(
 def _unfinished(report: Report, given_up: Sequence[str]) -> Report:
     """The report of a text in which searches were given up: what they look for is not checked."""
     count = format_count(len(given_up), "expression")
-    because = f"{count} took too long on this text, or could not be bounded: {given_up[0][:80]}"
+    because = f"{count} took too long on this text, or its time could not be limited: {given_up[0][:80]}"
     report = replace(report, skipped=(*report.skipped, Skipped("signatures", because)))
     if report.verdict != "healthy":
         return report
     seen = Observation("search", because, "gpudoc")
-    return replace(report, verdict="unknown", unexplained=(seen,), deciding_facts=("the lines around the error alone",))
+    return replace(
+        report, verdict="unknown", unexplained=(seen,), deciding_facts=("pass only the lines around the error",)
+    )
 
 
 def _collect(request: Request, progress: Progress) -> Machine:
@@ -136,7 +138,7 @@ def _examine_sources(request: Request, progress: Progress) -> Report:
     first = next(iter(request.sources), "-")
     if first != "-" and not _exists(first) and any(map(_is_script, request.sources[1:])):
         hint = f"gpudoc doctor -- {' '.join(map(quote, request.sources))}"
-        raise GpudocError(f"no such file: {escape_line(first)}; a command to watch stands behind --", hint=hint)
+        raise GpudocError(f"no such file: {escape_line(first)}; to watch a command, put it after --", hint=hint)
     words = [source for source in request.sources if _is_words(source)]
     texts: list[tuple[str, Data]] = [
         ("text", text.encode("utf-8", "surrogateescape")) for text in (*request.texts, *words)
@@ -162,8 +164,8 @@ def _examine_sources(request: Request, progress: Progress) -> Report:
             saved.append((name, document.load(own, name=name)))
     if texts and saved:
         raise GpudocError(
-            f"{texts[0][0]} is a text and {saved[0][0]} is a report of gpudoc",
-            hint="give reports to compare machines, or texts of one machine, in separate calls",
+            f"{texts[0][0]} is text, but {saved[0][0]} is a report of gpudoc",
+            hint="compare machines with reports, or pass texts of one machine, but not both in one call",
         )
     if texts:
         return _examine_texts(texts, places, request)
@@ -183,8 +185,8 @@ def _examine_logs(paths: Sequence[Path], request: Request, progress: Progress) -
         return examine_text([(logs[0].name, intake.load(logs[0]))], request)
     if report is None:
         raise GpudocError(
-            f"{format_count(len(logs), 'log')} in {escape_line(paths[0])}, and none says which rank failed",
-            hint=f"give one of them, or several as the evidence of one machine: gpudoc doctor {quote_path(logs[0])}",
+            f"{format_count(len(logs), 'log')} in {escape_line(paths[0])}, and none of them says which rank failed",
+            hint=f"pass one of them, or several as evidence of one machine: gpudoc doctor {quote_path(logs[0])}",
         )
     return report
 

@@ -30,7 +30,7 @@ class _Compared:
 def compare(reports: Sequence[tuple[str, Report]]) -> Report:
     """What differs between the machines of these named reports, the heaviest difference first."""
     if len(reports) < 2:
-        raise GpudocError("one report cannot be compared: give two or more", hint="gpudoc doctor a.json b.json")
+        raise GpudocError("one report cannot be compared: pass two or more", hint="gpudoc doctor a.json b.json")
     names = _unique([name for name, _ in reports])
     machines = {name: report.machine for name, (_, report) in zip(names, reports, strict=True)}
     facts = read_rows("compared.yaml", "facts", _Compared)

@@ -106,9 +106,9 @@ def users(setting: Setting, *, everywhere: bool = False) -> Remedy:
     told = [setting.holders.get(index) for index in indices if not isinstance(index, Absent)]
     known = [process for processes in told for process in processes or ()]
     if known:
-        say = f"End or move {_these(known)} on {which} first, and look for others."
+        say = f"End or move {_these(known)} on {which} first, and look for other programs."
     elif told and all(processes is not None for processes in told) and len(told) == len(indices):
-        say = f"Look again right before the next step: no process is listed on {which} now."
+        say = f"Check again right before the next step: no process is listed on {which} now."
     else:
         say = f"See which programs use {which}, and end or move them first."
     command = f"nvidia-smi{selector(cards)} {_LIST}"

@@ -53,13 +53,13 @@ def require_alone(machine: Machine, ordinals: Iterable[int], *, shared: bool) ->
     ]
     if not busy:
         return ""
-    said = "; ".join(f"others compute on cuda:{ordinal}: {name_sharers(found)}" for ordinal, found in busy)
+    said = "; ".join(f"other processes compute on cuda:{ordinal}: {name_sharers(found)}" for ordinal, found in busy)
     if shared:
         return said
     own = next((end for _, found in busy for process in found if (end := end_of(process))), "")
-    ways = [f"stop your own: {own}"] if own else []
+    ways = [f"stop your own processes: {own}"] if own else []
     free = _free(machine, {ordinal for ordinal, _ in busy})
-    ways += [f"--device cuda:{free}, where nobody computes"] if free is not None else []
+    ways += [f"--device cuda:{free}, which is idle"] if free is not None else []
     raise GpudocError(
         said,
         hint="; or ".join((*ways, "--shared to continue; the figures then include their load")),

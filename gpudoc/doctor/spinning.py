@@ -59,16 +59,18 @@ def find_spinning(crowd: Crowd) -> Finding | None:
         id="openmp_spinning",
         severity="warning",
         confidence=0.7,
-        title=f"{crowd.threads} OpenMP threads spin for {crowd.cpus:g} CPUs, "
+        title=f"{crowd.threads} OpenMP threads spin on {crowd.cpus:g} CPUs, "
         f"and other processes keep {crowd.other_cpus:.1f} of these busy",
-        why="After every operation the threads wait for the slowest, which has no CPU while others compute; those that "
-        "wait keep theirs busy instead of letting it go.",
+        why=(
+            "After every operation the threads wait for the slowest one, which has no CPU while other processes "
+            "compute. The waiting threads keep their CPUs busy instead of releasing them."
+        ),
         evidence=(
             Observation("cpus_left", f"{crowd.left:.1f} for {crowd.threads} threads", "/proc/stat"),
             Observation("openmp", f"{crowd.openmp.runtime or 'runtime not known'}; {settings}", "/proc"),
         ),
         fix=(
-            Remedy(say="Let threads that wait sleep.", run=crowd.openmp.cure),
-            Remedy(say="Compute with as many threads as CPUs are left.", run=f"export OMP_NUM_THREADS={fewer}"),
+            Remedy(say="Let waiting threads sleep.", run=crowd.openmp.cure),
+            Remedy(say="Use only as many threads as there are free CPUs.", run=f"export OMP_NUM_THREADS={fewer}"),
         ),
     )

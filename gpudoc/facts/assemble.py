@@ -181,10 +181,10 @@ def device_states(nvml: Child, cuda: Child) -> dict[int, str]:
 
 def _busy(gpu: Mapping[str, object] | None) -> str:
     if gpu is None:
-        return "who uses the GPU is not known"
+        return "it is not known who uses the GPU"
     processes, free = gpu.get("processes"), gpu.get("memory_free_bytes")
     if not isinstance(processes, list):
-        return "who uses the GPU is not known"
+        return "it is not known who uses the GPU"
     if processes:
         return "a process uses the GPU"
     if gpu.get("compute_mode") != "default":
@@ -204,7 +204,7 @@ def _with_skipped(machine: Machine, nvml: Child | None, cuda: Child | None, *, q
     checks = () if isinstance(torch.kernel_checks, Absent) else torch.kernel_checks
     tried = {check.device for check in checks}
     left = [
-        KernelCheck(device=ordinal, ran=False, skipped=reason or "torch did not get to it")
+        KernelCheck(device=ordinal, ran=False, skipped=reason or "torch did not get that far")
         for ordinal, reason in device_states(nvml, cuda).items()
         if ordinal not in tried
     ]

@@ -69,7 +69,7 @@ class Child:
         for line in lines:
             self._take_line(line)
         if self._size > _MOST_BYTES:
-            self.finish(failure="said more than 64 MiB")
+            self.finish(failure="wrote more than 64 MiB")
         elif not data and not self.done:
             self.finish(failure=self._while_asking(self._how_it_ended()))
 
@@ -186,7 +186,7 @@ def _launch(
 def start_examined(python: Path, *, quick: bool, environment: Mapping[str, str], deadline_s: float) -> Child:
     """The Python that is examined, reporting itself, its packages and its torch; GpudocError if it is not a program."""
     if not os.access(python, os.X_OK) or python.is_dir():
-        raise GpudocError(f"not a Python that can be run: {python}", hint="gpudoc doctor --python /path/to/python")
+        raise GpudocError(f"not a usable Python: {python}", hint="gpudoc doctor --python /path/to/python")
     script = Path(__file__).with_name("examined_python.py")
     reader, writer = os.pipe()
     try:
@@ -300,7 +300,7 @@ def _no_answer(child: Child) -> str:
     state = _state(child)
     # it would run if it got a CPU: on a machine with twice the load that it can carry, that is no hang
     if sys.platform != "win32" and state == "R" and os.getloadavg()[0] > 2 * (os.cpu_count() or 1):
-        return f"the machine is too busy, still working after {time.monotonic() - child.began:.0f} s: {question}"
+        return f"the machine is too busy; it was still working after {time.monotonic() - child.began:.0f} s: {question}"
     if child.limit_s and child.due < child.heard + child.deadline_s:
         return f"answers are still coming after {child.limit_s:g} s: {question}"
     return f"no answer within {child.deadline_s:g} s{STUCK if state == 'D' else ''}: {question}"

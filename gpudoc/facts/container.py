@@ -28,7 +28,7 @@ def collect(root: Path = ROOT, environment: Mapping[str, str] | None = None) -> 
         memory_limit_bytes=memory.limit_bytes if memory else _NO_LIMIT,
         memory_used_bytes=memory.used_bytes if memory and memory.used_bytes is not None else _NO_LIMIT,
         scheduler=next((name for key, name in _SCHEDULERS.items() if key in variables), "none"),
-        gpus_asked=asked[0] if asked else Absent("no scheduler variable names GPUs"),
+        gpus_asked=asked[0] if asked else Absent("no environment variable of a scheduler names GPUs"),
     )
 
 

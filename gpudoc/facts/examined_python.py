@@ -122,7 +122,7 @@ def tell_build_files(place: str) -> None:
         match = re.search(rf"^{name}(?::[^=]+)?\s*=\s*['\"]([^'\"]+)['\"]", text, re.MULTILINE)
         return match.group(1) if match else None
 
-    tell("torch.version", value("__version__") or absent("torch/version.py names none"))
+    tell("torch.version", value("__version__") or absent("torch/version.py does not name one"))
     tell_accelerator(value("cuda"), value("hip"), value("xpu"))
     tell("torch.location", os.path.dirname(place))
 

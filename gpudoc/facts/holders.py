@@ -93,7 +93,7 @@ def _is_own(root: Path, place: str, uid: int) -> Fact[bool]:
     opened = (link_name(root, f"{place}/fd/{name}") for name in names)
     if any(not isinstance(name, Absent) and name.startswith("nvidia") for name in opened):
         return True
-    return Absent("the process of this number has no GPU open: the number is another container's")
+    return Absent("the process with this number has no GPU open, so the number belongs to another container")
 
 
 def _age(root: Path, place: str) -> Fact[float]:

@@ -207,7 +207,9 @@ def _numa_nodes(root: Path) -> Fact[int]:
     names = list_names(root, "sys/devices/system/node")
     if isinstance(names, Absent):
         return names
-    return sum(name.startswith("node") and name[4:].isdecimal() for name in names) or Absent("the kernel names none")
+    return sum(name.startswith("node") and name[4:].isdecimal() for name in names) or Absent(
+        "the kernel does not name one"
+    )
 
 
 def _distribution(root: Path) -> Fact[str]:

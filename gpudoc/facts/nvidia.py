@@ -304,7 +304,7 @@ def read_work(ask: Callable[..., tuple[Any, int]], computing: Set[int]) -> Fact[
         unlisted -= set() if code else {int(entry.pid) for entry in listed}
     if unlisted:
         # in a container the two answers may number the same process differently
-        return Absent("the driver counts work under numbers of processes that it does not list")
+        return Absent("the driver reports work for process ids that it does not list")
     return most
 
 
@@ -316,7 +316,7 @@ def _accounted(gpu: Device, root: Path, computing: Fact[tuple[GpuProcess, ...]])
     if not isinstance(mig, Absent) and mig[0]:
         return Absent("with MIG on, each instance has its own processes")
     if not isinstance(gpu.ask("nvmlDeviceGetNumaNodeId"), Absent):
-        return Absent("the system uses this GPU's memory as its own")
+        return Absent("this GPU shares its memory with the system")
     held = {process.pid: process.memory_bytes for process in computing}
     for question in _OTHER_LISTS:
         found, code = gpu.ask_with_code(question)

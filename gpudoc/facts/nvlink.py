@@ -74,7 +74,7 @@ def read_fabric(gpu: Device) -> dict[str, object]:
     library = gpu.nvml.library
     make = getattr(library, "c_nvmlGpuFabricInfo_v2_t", None)
     info = make() if make else library.c_nvmlGpuFabricInfo_t()
-    unknown = Absent("the installed nvidia-ml-py does not know the question")
+    unknown = Absent("the installed nvidia-ml-py does not support this query")
     answer = gpu.ask("nvmlDeviceGetGpuFabricInfoV", byref(info)) if make else unknown
     old = answer if isinstance(answer, Absent) else None
     if old:

@@ -13,7 +13,7 @@ REASONS = {
     3: NOT_SUPPORTED,
     4: "no permission",
     10: "the driver did not answer in time",
-    13: "this driver is too old for the question",
+    13: "this driver is too old for this query",
     15: "the GPU is lost",
     16: "the GPU needs a reset",
     999: "the driver answered: unknown error",
@@ -47,7 +47,7 @@ class Nvml:
         """(answer or Absent, NVML's code, 0 when it answered)."""
         function = getattr(self._library, name, None)
         if function is None:
-            return Absent("the installed nvidia-ml-py does not know the question"), FUNCTION_NOT_FOUND
+            return Absent("the installed nvidia-ml-py does not support this query"), FUNCTION_NOT_FOUND
         self._teller.begin(name)
         try:
             return function(*arguments), 0

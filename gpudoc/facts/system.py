@@ -45,7 +45,7 @@ def _memory() -> tuple[Fact[int], Fact[int], Fact[int]]:
 def _distributions() -> Fact[tuple[str, ...]]:
     """The Linux systems of WSL that this user has installed (`wsl --list --quiet`), as Windows' registry names them."""
     if sys.platform != "win32":
-        return Absent("only Windows has WSL")
+        return Absent("WSL exists only on Windows")
     else:
         import winreg
 

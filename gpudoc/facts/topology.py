@@ -69,7 +69,7 @@ def _minor(root: Path, name: str) -> Fact[int]:
     if Pattern(r"^GPU Excluded:\s*Yes", MULTILINE).search(text):
         return EXCLUDED
     match = Pattern(r"^Device Minor:\s*(\d+)", MULTILINE).search(text)
-    return int(match[1]) if match else Absent("the driver gives it no number")
+    return int(match[1]) if match else Absent("the driver assigns it no number")
 
 
 def _resolve(root: Path, port: str) -> Path:

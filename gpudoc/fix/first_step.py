@@ -54,5 +54,7 @@ def judge_first_step(proof: FixProof, first: FirstStep, steps: int) -> FixProof:
     if proof.claim in (None, Claim.CHANGES):
         return proof
     if steps < _TIMES * max(1, first.steps):
-        return replace(proof, claim=None, why="changed, it did not run three times as far in the budget")
+        return replace(
+            proof, claim=None, why="the changed script did not run three times as many steps within the budget"
+        )
     return replace(proof, lives=True, without_limit=True)

@@ -69,7 +69,7 @@ def why_no_core(load: float) -> str:
     cores = cpus_usable()
     if load <= max(0.5, cores - 1):
         return ""
-    return f"no core was free for workers: a load of {load:.1f} on {cores:g} cores when fix began"
+    return f"no CPU core was free for workers: a load of {load:.1f} on {cores:g} cores when fix began"
 
 
 def boundaries_of(look: ScriptLook, run: RecordedRun) -> int:

@@ -17,12 +17,14 @@ from gpudoc.units import parse_duration, parse_size
 class FixOptions:
     """The options of `gpudoc fix`, written as on the command line."""
 
-    write: Annotated[bool, Option("Write the proved change, if the file is as it was.")] = False
+    write: Annotated[bool, Option("Write the proved change, unless the file has changed.")] = False
     patch: Annotated[Path | None, Option("Write the proved change to this file, for patch -p1.", "FILE")] = None
     memory_limit: Annotated[str, Option("Limit memory to this: 8GiB, 512MiB.", "SIZE")] = ""
-    budget: Annotated[str, Option("Limit the whole to this time: 90s, 5m, 1h.", "TIME")] = "5m"
-    allow: Annotated[str, Option("Also offer these changes: behaviour (fewer checkpoints), rounding.", "CLASS")] = ""
-    network: Annotated[bool, Option("Let the launches use the network.")] = False
+    budget: Annotated[str, Option("Limit the whole command to this time: 90s, 5m, 1h.", "TIME")] = "5m"
+    allow: Annotated[
+        str, Option("Also offer changes of this class: behaviour (fewer checkpoints), rounding.", "CLASS")
+    ] = ""
+    network: Annotated[bool, Option("Let the script use the network.")] = False
     command: tuple[str, ...] = ()
 
     @property

@@ -97,13 +97,17 @@ def judge(
     """What launches of the script as it is and of the candidate, two of each at least, prove."""
     count = len(before) + len(after)
     if any(run.timed_out for run in (*before, *after)):
-        return FixProof(candidate=candidate, claim=None, why="a launch did not come to its steps in time", is_open=True)
+        return FixProof(
+            candidate=candidate, claim=None, why="a launch did not reach its training steps in time", is_open=True
+        )
     failed = next((run for run in after if run.failure or run.shortage), None)
     if failed is not None:
-        return FixProof(candidate=candidate, claim=None, why=f"changed, it fails: {failed.failure or 'memory ran out'}")
+        return FixProof(
+            candidate=candidate, claim=None, why=f"the changed script fails: {failed.failure or 'memory ran out'}"
+        )
     needed = _BOUNDARIES.get(candidate.rewrite, 0)
     if boundaries < needed:
-        why = f"it acts where an epoch begins, and the recorded runs came to {boundaries} ends of epochs, not {needed}"
+        why = f"it takes effect where an epoch starts; recorded runs reached {boundaries} ends of epochs, not {needed}"
         return FixProof(candidate=candidate, claim=None, why=why, is_open=True)
     gain, steps = _gain(before, after), min(run.steps for run in (*before, *after))
     claim, why = _claim(candidate, before, after)
@@ -117,17 +121,27 @@ def judge(
 def judge_alive(candidate: Candidate, died: RecordedRun, after: RecordedRun) -> FixProof:
     """What one run to the death and one of the changed file, three times as long or to the script's end, prove."""
     if after.timed_out:
-        return FixProof(candidate=candidate, claim=None, why="it did not come to its steps in time", is_open=True)
+        return FixProof(
+            candidate=candidate, claim=None, why="it did not reach its training steps in time", is_open=True
+        )
     if after.shortage is not None or after.failure:
-        why = "changed, it runs out of memory, too" if after.shortage else f"changed, it fails: {after.failure}"
+        why = (
+            "the changed script also runs out of memory"
+            if after.shortage
+            else f"the changed script fails: {after.failure}"
+        )
         return FixProof(candidate=candidate, claim=None, why=why)
     if died.record is None or after.record is None or not died.record.roots:
-        return FixProof(candidate=candidate, claim=None, why="it died before anything could be compared")
+        return FixProof(candidate=candidate, claim=None, why="it crashed before anything could be compared")
     if not after.ended and after.record.steps < 3 * died.record.steps:
-        return FixProof(candidate=candidate, claim=None, why="changed, it did not run three times as far in the budget")
+        return FixProof(
+            candidate=candidate,
+            claim=None,
+            why="the changed script did not run three times as many steps within the budget",
+        )
     common = max(0, len(died.record.roots) - 1)
     equal = died.record.roots[:common] == after.record.roots[:common]
-    claim, why = (candidate.claim, "") if equal else (Claim.CHANGES, "its losses differ before it dies")
+    claim, why = (candidate.claim, "") if equal else (Claim.CHANGES, "its losses differ before it runs out of memory")
     return FixProof(
         candidate=candidate, claim=claim, why=why, steps=common, launches=2, lives=True,
         peak_before=died.peak_bytes, peak_after=after.peak_bytes,
@@ -145,10 +159,10 @@ def _claim(
 ) -> tuple[Claim | None, str]:
     own = equal_to_itself(before)
     if own:
-        return None, f"the script is not equal to itself from launch to launch ({own}), so that nothing is proved equal"
+        return None, f"the script does not repeat itself from launch to launch ({own}), so nothing can be proved equal"
     found = next((text for run in after if (text := _difference(before[0], run))), "")
     if found:
-        return Claim.CHANGES, f"the training is another one: {found}"
+        return Claim.CHANGES, f"the training changes: {found}"
     more = next((text for run in after if (text := beyond(before[0], run))), "") or _other_numbers(before, after)
     claim = max(candidate.claim, Claim.BEHAVIOUR if more else Claim.EXACT, key=_ORDER.index)
     return claim, more
@@ -180,10 +194,10 @@ def beyond(one: RecordedRun, other: RecordedRun) -> str:
         fewer, more = sorted(a.files.keys() - b.files.keys()), sorted(b.files.keys() - a.files.keys())
         if fewer or more:
             names = [f"without {path}" for path in fewer] + [f"with {path}" for path in more]
-            return f"it writes other files: {', '.join(names[:_MOST_NAMED])}"
-        return "it writes files of other sizes"
+            return f"it writes different files: {', '.join(names[:_MOST_NAMED])}"
+        return "it writes files of different sizes"
     if one.printed != other.printed:
-        return "it prints other lines"
+        return "it prints different lines"
     return ""
 
 
@@ -224,7 +238,7 @@ def describe(proof: FixProof) -> str:
     """One sentence: how much better, and what was compared."""
     parts = []
     if proof.lives:
-        parts.append("it ran out of memory and no longer does")
+        parts.append("it no longer runs out of memory")
     if (proof.is_faster or proof.without_limit) and proof.gain is not None:
         span = proof.gain
         parts.append(f"{span.middle:.2f} times as fast ({span.low:.2f} to {span.high:.2f})")
@@ -238,14 +252,14 @@ def describe(proof: FixProof) -> str:
         bound = proof.rounding
         over = f"over {format_count(bound.steps, 'backward call')}"
         parts.append(
-            f"losses up to {bound.distance:.1e} apart {over}, of {bound.allowed:.1e} that control runs allow; "
-            "batches and random numbers equal bit by bit"
+            f"losses up to {bound.distance:.1e} apart {over}, of {bound.allowed:.1e} that control runs allow; batches "
+            "and random numbers are bit-identical"
         )
     elif proof.lives and not proof.without_limit:
-        parts.append(f"losses equal bit by bit {what}, until it died")
+        parts.append(f"losses are bit-identical {what}, until it crashed")
     elif proof.digested is None:
-        parts.append(f"losses, batches, parameters, optimizer and random numbers equal bit by bit {what}")
+        parts.append(f"losses, batches, parameters, optimizer and random numbers are bit-identical {what}")
     else:
         first = f"the batches of the first {proof.digested}"
-        parts.append(f"losses, parameters, optimizer and random numbers equal bit by bit {what}, and {first}")
+        parts.append(f"losses, parameters, optimizer and random numbers are bit-identical {what}, and {first}")
     return "; ".join(parts) + f" ({proof.launches} launches)"

@@ -46,12 +46,12 @@ def checked_candidate(source: Source, evidence: Evidence, rewrite: Rewrite, cand
     try:
         after = parse_source(source.path, candidate.after.encode("utf-8"))
     except UnfixableError as problem:
-        return refused(f"the changed file would not be Python: {problem}")
+        return refused(f"the changed file would not be valid Python: {problem}")
     lines = _LineMap(candidate.before, candidate.after)
     for moved in lines.moved(source.path, evidence):
         for again in rewrite.find(after, moved):
             if isinstance(again, Candidate) and again.line in lines.new:
-                return refused("the changed file would be changed again at the same place")
+                return refused("the same rewrite would change the changed file again at the same place")
     return candidate
 
 

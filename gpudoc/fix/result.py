@@ -64,17 +64,15 @@ class FixResult:
 
 
 def write_changes(result: FixResult) -> FixResult:
-    """Write what was proved; GpudocError, before anything, where a file was changed meanwhile or may not be written."""
+    """Write what was proved; GpudocError, before anything, where a file was changed meanwhile or is not writable."""
     changed = [path for path in result.before if result.before[path] != result.after[path]]
     for path in changed:
         try:
             now = path.read_bytes()
         except OSError as problem:
-            raise GpudocError(f"{name_of(path)} cannot be read any more: {problem.strerror}") from problem
+            raise GpudocError(f"{name_of(path)} can no longer be read: {problem.strerror}") from problem
         if not path.stat().st_mode & 0o222:
-            raise GpudocError(
-                f"{name_of(path)} may not be written", hint=f"chmod u+w {quote_path(path)}; or --patch FILE"
-            )
+            raise GpudocError(f"{name_of(path)} is not writable", hint=f"chmod u+w {quote_path(path)}; or --patch FILE")
         if now != result.before[path].encode("utf-8"):
             raise GpudocError(
                 f"{name_of(path)} was changed while fix was running, so fix did not write its change",

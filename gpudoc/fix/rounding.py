@@ -40,11 +40,11 @@ def judge_rounding(
     `before` and `after` begin with the runs that were recorded as the control runs were.
     """
     if any(run.timed_out for run in controls):
-        why = f"{proof.why}; there was no time for the control runs that a bound for its rounding takes"
+        why = f"{proof.why}; there was no time for the control runs that determine the bound on its rounding"
         return replace(proof, why=why, is_open=True)
     reason = _no_bound(before, after, controls)
     if reason:
-        return replace(proof, why=f"{proof.why}; no bound for its rounding could be had: {reason}")
+        return replace(proof, why=f"{proof.why}; no bound on its rounding could be determined: {reason}")
     found, reason = _within(before[0], after, controls)
     if found is None:
         return replace(proof, why=f"{proof.why}; {reason}")
@@ -62,7 +62,7 @@ def _no_bound(before: Sequence[RecordedRun], after: Sequence[RecordedRun], contr
     if any(run.failure or run.shortage or run.timed_out or run.record is None for run in (*controls, *after)):
         return "a control run failed"
     if own := equal_to_itself(before):
-        return f"the script is not equal to itself ({own})"
+        return f"the script does not repeat itself ({own})"
     first = before[0]
     other = next((text for run in (*controls, *after) if (text := _other(first, run))), "")
     if other:
@@ -70,12 +70,12 @@ def _no_bound(before: Sequence[RecordedRun], after: Sequence[RecordedRun], contr
     for run in (first, *after, *controls):
         losses = () if run.record is None else run.record.losses
         if len(losses) < _FIRST:
-            return f"it takes {_FIRST} losses at least"
+            return f"it takes {_FIRST} losses or more"
         if not all(one is not None and math.isfinite(one) for one in losses):
             return "not every loss is one finite number"
     assert first.record is not None
     if all(run.record is not None and run.record.losses == first.record.losses for run in controls):
-        return "one bit in the first weights makes no difference to the losses"
+        return "one bit in the initial weights makes no difference to the losses"
     return ""
 
 
@@ -105,7 +105,7 @@ def _within(
         distance = max(abs(one[index] - loss) for one in changed)
         at = f"the loss of backward call {index + 1} is {distance / size:.1e} away"
         if distance > _TIMES * max(envelope, _LAST_BIT * size):
-            return None, f"{at}, and one bit in the first weights makes {envelope / size:.1e}"
+            return None, f"{at}, and one bit in the initial weights makes {envelope / size:.1e}"
         if index < _FIRST and distance > _MOST_FIRST * size:
             return None, f"{at}, more than {_MOST_FIRST:.0e}"
         far, allowed = max(far, distance / size), max(allowed, _TIMES * max(envelope / size, _LAST_BIT))

@@ -54,16 +54,16 @@ def run(options: FixOptions, progress: Progress = SILENT) -> FixResult:
     """Look, try, prove, and write where that was asked for; GpudocError for everything the user can mend."""
     allowed, limit = options.claims, options.memory_limit_bytes
     if not options.command:
-        raise GpudocError("nothing to fix: a command after -- is missing", hint="gpudoc fix -- python train.py")
+        raise GpudocError("nothing to fix: put a command after --", hint="gpudoc fix -- python train.py")
     deadline, command = Deadline(budget_s=options.budget_s), checked(options.command)
     found = what_can_be()
     if not found.is_whole and not (found.files and options.network):
-        why = "; ".join(found.why_not) or "not known why"
+        why = "; ".join(found.why_not) or "reason unknown"
         raise GpudocError(
-            f"a changed script cannot be tried without traces here: {why}",
+            f"a changed script cannot be run in isolation here: {why}",
             hint="gpudoc fix needs Linux with user namespaces; gpudoc tune -- COMMAND works with --in-place",
         )
-    progress.say("each launch sees every file system through a private layer that is thrown away")
+    progress.say("each launch gets a private layer over every file system, which is discarded afterwards")
     with terminating_like_ctrl_c(), TemporaryFolder("fix") as scratch:
         launches = Launches(
             command=command, scratch=scratch, isolated=True, network=options.network, memory_limit_bytes=limit
@@ -115,10 +115,10 @@ class _Fixer:
                 self.whole = self._prove_whole()
         except KeyboardInterrupt:
             if not self.accepted:
-                why = "interrupted: nothing is proved, nothing is written"
+                why = "interrupted: nothing was proved and nothing was written"
                 raise GpudocError(why, exit_code=ExitCode.INTERRUPTED) from None
             interrupted = True
-            self.notes.append("interrupted: what was not tried is not offered")
+            self.notes.append("interrupted: changes that were not tried are not offered")
         if len(self.accepted) > 1 and self.whole is None:
             self._keep_the_first()
         assert self.seen is not None
@@ -147,7 +147,7 @@ class _Fixer:
                 return
             if look.ranks > 1:
                 raise GpudocError(
-                    f"fix compares scripts of one process, and this one starts {look.ranks} ranks",
+                    f"fix works on scripts with one process, but this one starts {look.ranks} ranks",
                     hint="start it without torchrun, with one rank",
                 )
             evidence = read_evidence(told, look, workers_needed(look))
@@ -155,7 +155,7 @@ class _Fixer:
                 self.seen = look, evidence
                 self.length = length_of(told, look, evidence.evaluated_after, self.deadline.left_s)
                 if evidence.awaits_evaluation:
-                    self.notes.append("the script evaluates, and the look ended before its steps came to that")
+                    self.notes.append("the script evaluates, but the look ended before it reached an evaluation")
             if not self._improve(evidence, look, died=died) or self.accepted[-1].lives:
                 return
 
@@ -179,7 +179,7 @@ class _Fixer:
         for index, candidate in enumerate(candidates):
             if self.deadline.left_s < self._cost_s(look, launches=4):
                 self.untried += len(candidates) - index
-                self.notes.append(f"{self.deadline.told}: what was not tried is not offered")
+                self.notes.append(f"{self.deadline.told}: changes that were not tried are not offered")
                 break
             proof = self._prove_first_step(candidate, look, first)
             if proof.claim in self.allowed and proof.is_gain:
@@ -217,8 +217,12 @@ class _Fixer:
     def _keep_the_first(self) -> None:
         """Of several changes that are not proved together the first, which was proved on the script as it was."""
         first, *others = self.accepted
-        self.notes.append("the changes are not proved together, so only the first is offered; run it again for more")
-        self.lost += [replace(proof, why="proved on top of a change, and not together with it") for proof in others]
+        self.notes.append(
+            "the changes could not be proved together, so only the first is offered; run the command again for more"
+        )
+        self.lost += [
+            replace(proof, why="proved on top of another change, but not together with it") for proof in others
+        ]
         self.accepted = [first]
         self.before, self.fix.files, self.fix.environment = {}, {}, {}
         self._apply(first.candidate)
@@ -227,7 +231,7 @@ class _Fixer:
         seconds = min(_LOOK_S, 0.08 * self.deadline.budget_s)
         evaluation_s = max(seconds, _EVALUATION_SHARE * self.deadline.left_s)
         again = ", again" if number else f", for up to {format_seconds(evaluation_s)} until the script evaluates"
-        self.deadline.show(self.progress, f"looking where the steps spend their time{again}")
+        self.deadline.show(self.progress, f"finding out where the steps spend their time{again}")
         patience_s = _LOOK_SHARE * self.deadline.left_s
         return self.fix.look(seconds=seconds, evaluation_s=evaluation_s, patience_s=patience_s)
 
@@ -237,7 +241,7 @@ class _Fixer:
         for index, candidate in enumerate(candidates):
             if self.deadline.left_s < self._cost_s(look, launches=2 if died else 3):
                 self.untried += len(candidates) - index
-                self.notes.append(f"{self.deadline.told}: what was not tried is not offered")
+                self.notes.append(f"{self.deadline.told}: changes that were not tried are not offered")
                 return False
             self.tried.add((candidate.rewrite, candidate.after))
             self.deadline.show(
@@ -262,7 +266,7 @@ class _Fixer:
             try:
                 source = read_source(file) if changed is None else parse_source(file, changed)
             except UnfixableError as problem:
-                self.notes.append(f"{name_of(file)} is left alone: {problem}")
+                self.notes.append(f"{name_of(file)} is left unchanged: {problem}")
                 continue
             proposals = propose_in(source, evidence)
             self.refused += [one for one in proposals if isinstance(one, Refusal)]
@@ -272,7 +276,7 @@ class _Fixer:
         if died or Claim.ROUNDING in self.allowed:
             return left
         tries = f"gpudoc fix --allow rounding -- {shlex.join(self.options.command)}"
-        why = f"its sums are taken in another order: `{tries}` tries it, and holds it against control runs"
+        why = f"it sums in a different order: `{tries}` tries it and compares it with control runs"
         self.refused += [Refusal(one.rewrite, one.file, one.line, why) for one in left if one.claim is Claim.ROUNDING]
         return [one for one in left if one.claim is not Claim.ROUNDING]
 
@@ -303,7 +307,7 @@ class _Fixer:
         proof = judge(candidate, before, after, boundaries=boundaries_of(look, before[0]))
         if not may_be_rounding(proof, before, after):
             return proof
-        self.deadline.show(self.progress, "how far one bit in the first weights takes the script as it is")
+        self.deadline.show(self.progress, "how far one bit in the initial weights moves the original script")
         controls = [self._recorded(look, self.length.steps, rounding=replace(order, nudge=one)) for one in _NUDGES]
         return judge_rounding(proof, before, after, controls)
 
@@ -312,7 +316,7 @@ class _Fixer:
         if self.base is None or self.base.shortage is None:
             self.base = self._recorded(look, None)
         if self.base.shortage is None or self.base.record is None:
-            return FixProof(candidate=candidate, claim=None, why="recorded, it does not run out of memory")
+            return FixProof(candidate=candidate, claim=None, why="it does not run out of memory while it is recorded")
         steps = 3 * self.base.record.steps
         after = self._recorded(look, steps, files, environment)
         return judge_alive(candidate, self.base, after)

@@ -159,11 +159,11 @@ def read_source(path: Path) -> Source:
 def parse_source(path: Path, data: bytes) -> Source:
     """The same of bytes that were read already."""
     if path.suffix == ".ipynb":
-        raise UnfixableError("it is a notebook, and only files of plain Python can be changed")
+        raise UnfixableError("it is a notebook, and only plain Python files can be changed")
     for line in data.splitlines()[:2]:
         found = _CODING.match(line.decode("latin-1"))
         if found and found[1].lower().replace("_", "-") not in ("utf-8", "utf8", "ascii", "us-ascii"):
-            raise UnfixableError(f"it is written in {found[1]}, not in UTF-8")
+            raise UnfixableError(f"its encoding is {found[1]}, not in UTF-8")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as problem:
@@ -172,7 +172,7 @@ def parse_source(path: Path, data: bytes) -> Source:
         raise UnfixableError(f"it is too large: more than {_MOST_LINES:,} lines")
     comments = [line for line in text.splitlines()[:15] if line.lstrip("\ufeff \t").startswith(("#", '"""'))]
     if any(_GENERATED.search(line) for line in comments):
-        raise UnfixableError("its first lines say that it is generated, and it would lose a change the next time")
+        raise UnfixableError("its first lines say that it is generated, so a change would be lost the next time")
     _compiles(path, text)
     mark = len(text) - len(text.lstrip("\ufeff"))
     try:
@@ -181,7 +181,7 @@ def parse_source(path: Path, data: bytes) -> Source:
         reason = f"line {problem.raw_line}" if isinstance(problem, cst.ParserSyntaxError) else "nested too deeply"
         raise UnfixableError(f"its syntax cannot be read ({reason})") from None
     if module.code != text[mark:]:
-        raise UnfixableError("its tree does not give back the same text")
+        raise UnfixableError("its syntax tree does not reproduce the same text")
     return _with_positions(path, text, module, mark)
 
 
@@ -190,7 +190,7 @@ def _compiles(path: Path, text: str) -> None:
         compile(text.lstrip("\ufeff"), str(path), "exec", dont_inherit=True)
     except SyntaxError as problem:
         raise UnfixableError(
-            f"this Python cannot read its line {problem.lineno} ({problem.msg}): is it written for another version?"
+            f"this Python cannot read its line {problem.lineno} ({problem.msg}); is it written for another version?"
         ) from None
     except (ValueError, RecursionError, MemoryError) as problem:
         raise UnfixableError(f"this Python cannot read it ({problem})") from None

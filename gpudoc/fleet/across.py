@@ -49,11 +49,11 @@ def check(options: AcrossOptions) -> None:
     stages.check_names(options.only)
     if ":" in options.device:
         raise GpudocError(
-            f"--across measures all GPUs, and --device {options.device} names one",
+            f"--across measures all GPUs, but --device {options.device} names one",
             hint="leave --device out; CUDA_VISIBLE_DEVICES hides some",
         )
     if options.data is not None and not options.data.is_dir():
-        raise GpudocError(f"not a folder: {options.data}", hint="--data DIR, a folder that every node sees")
+        raise GpudocError(f"not a folder: {options.data}", hint="--data DIR: name a folder that every node can see")
 
 
 def run(options: AcrossOptions, progress: Progress = SILENT) -> FleetRecord | None:
@@ -125,7 +125,7 @@ def _meet(meeting: Meeting, own: Message, progress: Progress) -> Roster:
         if node.missing is not None:
             progress.say(f"{node.host}: {node.missing.because}; the others continue without it")
     if not units:
-        raise GpudocError("no process has anything to measure", hint="gpudoc doctor", exit_code=ExitCode.BAD_ANSWER)
+        raise GpudocError("no process has a device to measure", hint="gpudoc doctor", exit_code=ExitCode.BAD_ANSWER)
     return roster
 
 
@@ -138,7 +138,7 @@ def _beside_others(roster: Roster, *, shared: bool) -> list[str]:
     if busy and not shared:
         raise GpudocError(
             "; ".join(f"{host}: {said}" for host, said in busy.items()),
-            hint="leave these nodes out; or add --shared to measure anyway, with figures that their work lowers",
+            hint="leave these nodes out, or add --shared to measure anyway; other processes then lower the figures",
             exit_code=ExitCode.BAD_ANSWER,
         )
     return [f"! {host}: {said}; its figures are valid only while they run" for host, said in busy.items()]
@@ -155,7 +155,7 @@ def _conduct(conductor: Conductor, options: AcrossOptions, progress: Progress) -
     devices = {rank: [unit.device for unit in units if unit.rank == rank] for rank in roster.ranks()}
     beside = {rank: len(node.ranks) for node in roster.nodes for rank in node.ranks}
     parts = {rank: {"do": "roster", "devices": devices[rank], "beside": beside[rank]} for rank in roster.ranks()}
-    conductor.order(parts, 1.0, "taking its part")
+    conductor.order(parts, 1.0, "running its part")
     plan = stages.all_stages(scheme, max(len(node.units) for node in roster.nodes))
     conductor.total_s = sum(stage.seconds for stage in plan)
     for stage in plan:

@@ -24,7 +24,7 @@ def measure_again(conductor: Conductor, scheme: Scheme, progress: Progress) -> N
     if not found:
         return
     nodes = {spot.node for one in found for spot in (*one.at, *one.witnesses)}
-    progress.say(f"what looks odd is measured again, in new processes; nodes: {len(nodes)} ...")
+    progress.say(f"measuring again what looks odd, in new processes; nodes: {len(nodes)} ...")
     conductor.begin_again(nodes)
     for number in sorted({spot.node for one in found if one.what == "node" for spot in one.at}):
         _ask_again(conductor, conductor.roster.nodes[number])
@@ -75,7 +75,7 @@ def _ask_again(conductor: Conductor, node: Node) -> None:
     hung = [unit for unit in node.units if unit.gone and unit.rank in node.ranks]
     for unit in hung:
         unit.gone = ""
-    answers = conductor.ask([(unit, _PROOF) for unit in hung], 1.0, "asking again who hung") if hung else {}
+    answers = conductor.ask([(unit, _PROOF) for unit in hung], 1.0, "asking the hung processes again") if hung else {}
     well = [unit for unit in hung if not answers.get(unit.spot, {"failed": "lost"}).get("failed")]
     if hung and len(well) == len(hung):
         return

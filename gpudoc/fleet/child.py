@@ -180,7 +180,7 @@ def _make_step(device: torch.device) -> tuple[Any, Any]:
 
     workload = Workload(load_config("quickstart"))
     half = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
-    form = StepForm(precision=Precision("bf16" if half else "fp32", "the same on every GPU of a kind"))
+    form = StepForm(precision=Precision("bf16" if half else "fp32", "the same on every GPU of one model"))
     parts = build_parts(workload, workload.build_model(), form, device, Alone())
     collate = workload.collate or default_collate
     batch = to_device(collate([workload.dataset[index] for index in range(_STEP_BATCH)]), device)

@@ -95,7 +95,7 @@ class Conductor:
             if reply is None:
                 lives = self._meeting.lives(rank)
                 because = (
-                    f"rank {rank} lives and did not answer within {seconds + START_S + _GRACE_S:.0f} s"
+                    f"rank {rank} is alive but did not answer within {seconds + START_S + _GRACE_S:.0f} s"
                     if lives
                     else f"rank {rank} has not been heard for {SILENCE_S:.0f} s"
                 )

@@ -100,7 +100,7 @@ def _vote(members: Sequence[Digest]) -> list[_Wrong] | NotVoted:
     unsteady = {digest.at for digest in members if len(digest.seen) > 1}
     product = members[0].product
     if len(spots) > 2 and len(unsteady) > max(1.0, _UNSTEADY * len(spots)):
-        why = f"{len(unsteady)} of {len(spots)} equal GPUs disagree with themselves: not deterministic there"
+        why = f"{len(unsteady)} of {len(spots)} equal GPUs disagree with themselves, so it is not deterministic there"
         return NotVoted(tuple(sorted(spots)), product, why)
     votes: Counter[str] = Counter()
     seen: dict[Spot, Counter[str]] = {}

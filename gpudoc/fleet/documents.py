@@ -162,10 +162,10 @@ def parse_record(text: str, name: str) -> FleetRecord:
     except json.JSONDecodeError as problem:
         place = f"line {problem.lineno}, column {problem.colno}"
         if text.lstrip().startswith("{") and problem.pos >= len(text.rstrip()) - 1:
-            raise GpudocError(f"{name} is cut off at {place}: it was not written to its end", hint=_HINT) from None
+            raise GpudocError(f"{name} is cut off at {place}, so it was not written completely", hint=_HINT) from None
         raise GpudocError(f"{name} is not JSON: {problem.msg}, {place}", hint=_HINT) from None
     except (ValueError, RecursionError) as problem:
-        raise GpudocError(f"{name} is not JSON that gpudoc writes: {problem}", hint=_HINT) from None
+        raise GpudocError(f"{name} is not JSON in the form that gpudoc writes: {problem}", hint=_HINT) from None
     return load(document, name)
 
 
@@ -177,13 +177,13 @@ def load(document: object, name: str) -> FleetRecord:
     """The record of a JSON value; GpudocError that says what in it is not a record's."""
     schema = document.get("schema") if isinstance(document, Mapping) else None
     if schema != SCHEMA:
-        hint = "judge it with the gpudoc that wrote it, or measure again" if is_record(document) else _HINT
+        hint = "use the version of gpudoc that wrote it, or measure again" if is_record(document) else _HINT
         raise GpudocError(f"{name} has schema {schema!r}; this gpudoc reads {SCHEMA}", hint=hint)
     try:
         return _load(_mapping(_in_lines(document), name))
     except (_WrongError, KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as problem:
         said = f"{problem.args[0]} is missing" if isinstance(problem, KeyError) else str(problem)
-        raise GpudocError(f"{name} is not a whole {SCHEMA} record: {said}", hint=_HINT) from None
+        raise GpudocError(f"{name} is not a complete {SCHEMA} record: {said}", hint=_HINT) from None
 
 
 def _in_lines(value: object) -> object:
@@ -293,7 +293,7 @@ def _spot(value: object, spots: Mapping[tuple[int, int], Spot], place: str) -> S
     key = (items[0], items[1] if len(items) > 1 else -1) if items else ()
     found = spots.get(cast("tuple[int, int]", key))
     if found is None:
-        raise _WrongError(f"{place} speaks of {value}, and no such node or GPU is in the record")
+        raise _WrongError(f"{place} mentions {value}, but the record has no such node or GPU")
     return found
 
 

@@ -120,7 +120,7 @@ class Hand:
             if name == last:
                 return True
             if name == "failed":
-                answer.failed = str(event.get("because", "it failed and did not say why"))
+                answer.failed = str(event.get("because", "it failed without saying why"))
                 break
             if name == "gpu":
                 self.traits = event["values"]

@@ -115,7 +115,7 @@ class Ledger:
     def describe(self, rank_units: Sequence[Spot], node: int, reply: Mapping[str, object], *, leads: bool) -> str:
         """Keep what a process says of its node and its GPUs; a text when that cannot be read."""
         try:
-            told = documents.load({"schema": SCHEMA, **reply}, "what it says of its node").nodes[0]
+            told = documents.load({"schema": SCHEMA, **reply}, "what it says about its node").nodes[0]
         except (GpudocError, IndexError) as problem:
             return str(problem)
         self.gpus |= dict(zip(rank_units, told.gpus, strict=False))

@@ -157,7 +157,7 @@ class Meeting:
         if not self.lives(0):
             raise LeaderLostError(
                 f"rank 0 has not been heard for {SILENCE_S:.0f} s",
-                hint="its own message says why",
+                hint="its message says why",
                 exit_code=ExitCode.BAD_ANSWER,
             )
         return False
@@ -172,8 +172,8 @@ class _reaching:  # noqa: N801
     def __exit__(self, kind: object, problem: BaseException | None, trace: object) -> None:
         if isinstance(problem, RuntimeError):
             raise LeaderLostError(
-                f"the process that keeps the store is gone: {str(problem).splitlines()[0][:200]}",
-                hint="rank 0's own message says why",
+                f"the process that runs the store has ended: {str(problem).splitlines()[0][:200]}",
+                hint="the message of rank 0 says why",
                 exit_code=ExitCode.BAD_ANSWER,
             ) from problem
 
@@ -211,7 +211,7 @@ def open_store(place: EnginePlace) -> tuple[Store, int]:
             raise _port_is_taken(place) from problem
         raise GpudocError(
             f"rank {place.rank} of {place.world} could not reach rank 0 at {where} within {JOIN_S:.0f} s: {text}",
-            hint="is rank 0 started there, and does a firewall let that port through?",
+            hint="is rank 0 running there, and does the firewall allow that port?",
             exit_code=ExitCode.BAD_ANSWER,
         ) from problem
 
@@ -236,4 +236,4 @@ class _PortTakenError(Exception):
 
 
 def _port_is_taken(place: EnginePlace) -> GpudocError:
-    return GpudocError(f"{place.address}:{place.port}: the port is in use", hint="MASTER_PORT=PORT names another")
+    return GpudocError(f"{place.address}:{place.port}: the port is in use", hint="choose another one: MASTER_PORT=PORT")

@@ -107,7 +107,7 @@ class Member:
                 case "children":
                     return self._ask_children(order)
                 case other:
-                    return {"failed": f"an order that this version does not know: {other}"}
+                    return {"failed": f"this version does not know the order: {other}"}
         except LeaderLostError:
             raise
         except Exception as error:  # this process answers for a whole node, whatever part of it is broken

@@ -61,7 +61,7 @@ def _switch(variables: Mapping[str, str]) -> Fact[str]:
     """The switch above this node, where SLURM knows the network (`scontrol show topology`)."""
     names, kinds = variables.get("SLURM_TOPOLOGY_ADDR", ""), variables.get("SLURM_TOPOLOGY_ADDR_PATTERN", "")
     switches = [n for n, kind in zip(names.split("."), kinds.split("."), strict=False) if kind == "switch"]
-    return switches[-1] if switches else Absent("no scheduler named it")
+    return switches[-1] if switches else Absent("no scheduler names it")
 
 
 def versions(machine: Machine, *, on_gpu: bool) -> dict[str, Fact[str]]:
@@ -104,4 +104,4 @@ def _package(machine: Machine, prefix: str) -> Fact[str]:
     if isinstance(packages, Absent):
         return packages
     own = (one.version for one in packages if one.name == prefix or one.name.startswith(f"{prefix}-cu"))
-    return next(own, Absent("no package of Python's brought it"))
+    return next(own, Absent("it comes from no Python package"))

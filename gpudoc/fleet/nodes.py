@@ -14,14 +14,14 @@ from gpudoc.fleet.software import Difference, clocks_apart
 from gpudoc.fleet.wording import spots_name, steps
 
 _SILENT: dict[Reason, tuple[str, str]] = {
-    "died": ("its processes ended", "Read the job's log and the node's kernel log; then start on it alone."),
-    "hung": ("it did not answer in time", "See where it stands: gpudoc doctor --pid PID on the node."),
+    "died": ("its processes ended", "Read the job's log and the node's kernel log, then run on this node alone."),
+    "hung": ("it did not answer in time", "See what it is doing: gpudoc doctor --pid PID on the node."),
     "no gpudoc": (
         "gpudoc is not installed there",
         "Install the same gpudoc there, or start from a shared environment.",
     ),
     "another version": ("another version of gpudoc runs there", "Install the same gpudoc on all nodes."),
-    "unreadable": ("what it wrote cannot be read", "Look at its disk and at how the job ended there; measure again."),
+    "unreadable": ("its answer cannot be read", "Check its disk and how the job ended there, then measure again."),
 }
 # a fault that more than half of the nodes have is no node's own
 _COMMON = 0.5
@@ -129,7 +129,7 @@ def clock_findings(record: FleetRecord) -> Iterator[Named]:
         id="clocks_apart",
         severity="warning",
         confidence=0.95,
-        title=f"{_of_nodes(at)}: the clock is seconds apart from the others'",
+        title=f"{_of_nodes(at)}: its clock differs from the others by seconds",
         evidence=said,
     )
     yield Named(finding=finding, level="node", at=at, confirmed=False, drain=False)

@@ -31,7 +31,7 @@ _NAMES: tuple[tuple[Engine, tuple[str, str, str, str]], ...] = (
 _HOST = Pattern(r"[A-Za-z0-9][\w.-]{0,252}", ASCII)
 # where processes of one machine meet
 LOOPBACK = "127.0.0.1"
-_NO_MEETING = "MASTER_ADDR and MASTER_PORT do not say where the processes meet"
+_NO_MEETING = "MASTER_ADDR and MASTER_PORT must say where the processes meet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ def find_place(environment: Mapping[str, str] | None = None) -> EnginePlace:
     except ValueError as problem:
         raise GpudocError(f"{rank}, {world} or {local} is not a number: {problem}") from None
     if not 0 <= place.rank < place.world:
-        raise GpudocError(f"{rank} {place.rank} of {world} {place.world} cannot be", hint="start it with the engine")
+        raise GpudocError(f"{rank} {place.rank} of {world} {place.world} cannot be", hint="start it with a launcher")
     if place.world == 1:
         return EnginePlace(engine=engine, host=host, nodes=place.nodes)
     return _with_meeting(place, num_here, variables)

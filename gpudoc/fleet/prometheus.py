@@ -20,12 +20,12 @@ def to_prometheus(record: FleetRecord, verdict: FleetVerdict) -> str:
             "Distance from the peers in robust standard deviations; negative is worse.",
             _sigmas(record, verdict),
         ),
-        _gauge("gpudoc_fleet_node_answered", "1 when the node answered to its end.", _answered(record)),
+        _gauge("gpudoc_fleet_node_answered", "1 when the node answered until the end.", _answered(record)),
         _gauge(
             "gpudoc_fleet_drain", "1 when the node was found bad twice and should be drained.", _drain(record, verdict)
         ),
-        _gauge("gpudoc_fleet_finding", "1 for each finding at each place that it names.", _findings(record, verdict)),
-        _gauge("gpudoc_fleet_job_loss_share", "What a synchronous job loses to its slowest.", _loss(verdict)),
+        _gauge("gpudoc_fleet_finding", "1 for each finding at each place it names.", _findings(record, verdict)),
+        _gauge("gpudoc_fleet_job_loss_share", "What a synchronous job loses to its slowest GPU.", _loss(verdict)),
     ]
     return "".join(blocks)
 

@@ -88,7 +88,7 @@ def make_roster(hellos: Mapping[int, Message | str], world: int, own_version: st
             continue
         node.ranks.append(rank)
         node.sharers += [str(told["sharers"])] if told.get("sharers") else []
-        problem = str(told.get("problem") or ("no GPU is seen here" if told.get("kind") not in best else ""))
+        problem = str(told.get("problem") or ("no GPU is visible here" if told.get("kind") not in best else ""))
         # it has nothing to measure, and doctor may know why
         devices[rank] = {} if problem else cast("Mapping[str, str]", told["devices"])
         if problem:
@@ -105,9 +105,9 @@ def _with_a_host(told: Message | str, known: frozenset[str]) -> Message | str:
         return told
     host = told.get("host")
     if not isinstance(host, str) or not is_host(host):
-        return "a greeting without the name of a host"
+        return "a greeting without a host name"
     if known and _short(host) not in known:
-        return f"a greeting from {host}, which is not one of the engine's hosts"
+        return f"a greeting from {host}, which is not one of the job's hosts"
     return told
 
 
@@ -150,7 +150,7 @@ def _unheard(
     mute = [rank for rank in silent if rank not in hellos]
     if not mute:
         return found
-    because = "nobody there was heard: gpudoc or torch is missing, or the node is down"
+    because = "nothing was heard from it: gpudoc or torch is missing, or the node is down"
     if unseen:
         return found + [Node(host=host, missing=MissingPart("no gpudoc", because, "joining")) for host in unseen]
     return found + [Node(host=f"rank {rank}", missing=MissingPart("no gpudoc", because, "joining")) for rank in mute]

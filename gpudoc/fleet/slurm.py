@@ -25,9 +25,9 @@ def write_bench_job(place: Path, arguments: Sequence[str], *, on_gpu: bool) -> s
     own = without(arguments, "--slurm", flags=("--plain",))
     command = f"{shlex.join([sys.executable, *AS_MODULE])} gpudoc bench {shlex.join(own)} --plain"
     body = [
-        "# one task a node, which measures all its GPUs; the first one writes and prints what was found, and its exit",
+        "# one task per node measures all of its GPUs; the first one writes and prints the findings, and its exit",
         "# code is the job's",
-        "# this key keeps orders that come from anybody else from being done; it travels in the environment alone",
+        "# with this key, orders from anybody else are refused; it is passed only in the environment",
         f"export {KEY}={NEW_KEY}",
         f"{_SRUN} {command}",
     ]
@@ -43,12 +43,12 @@ def write_doctor_job(place: Path, arguments: Sequence[str], *, on_gpu: bool) -> 
     body = [
         'export FOUND="$PWD/doctor-$SLURM_JOB_ID"',
         'mkdir -p "$FOUND" || exit 2',
-        "# a number for each node; SLURM's names of them",
+        "# a number for each node, with SLURM's name for it",
         'scontrol show hostnames "$SLURM_JOB_NODELIST" | cat -n > "$FOUND/nodes.txt"',
         f"{_SRUN} bash -c {shlex.quote(each)}",
         "code=$?",
         "",
-        "# what each node has to say, and what differs between them",
+        "# what each node reports, and what differs between them",
         'for said in "$FOUND"/[0-9]*.txt; do echo "== node $(basename "$said" .txt)"; cat "$said"; done',
         "shopt -s nullglob",
         'set -- "$FOUND"/[0-9]*.json',
@@ -67,11 +67,11 @@ def _write(place: Path, name: str, body: Sequence[str], *, on_gpu: bool) -> str:
         *job_lines(name),
         f"#SBATCH --nodes={_NODES}",
         "#SBATCH --ntasks-per-node=1",
-        "#SBATCH --exclusive                  # other jobs on the node would be measured too",
-        *([f"#SBATCH --gpus-per-node={_GPUS_PER_NODE}            # all that a node has"] if on_gpu else []),
+        "#SBATCH --exclusive                  # otherwise other jobs on the node would be measured too",
+        *([f"#SBATCH --gpus-per-node={_GPUS_PER_NODE}            # all GPUs of a node"] if on_gpu else []),
         f"#SBATCH --time=00:{_MINUTES - 1}:00",
         *log_lines(name),
     ]
     text = "\n".join([*header, f"cd {shlex.quote(str(Path.cwd()))} || exit 2", "", *body]) + "\n"
     write_whole(place, text, hint="--slurm job.sh", executable=True)
-    return f"{escape_line(place)} is written; look it over, then: sbatch {quote_path(place)}"
+    return f"{escape_line(place)} is written; look it over, then run: sbatch {quote_path(place)}"

@@ -267,7 +267,7 @@ def _unmeasured(record: FleetRecord, found: Sequence[Family]) -> Iterator[Unjudg
             absent = {spot for spot in every - given if "from" not in measure.parameters or spot.gpu in here}
             said = {reading.failed for reading in measure.readings if reading.failed}
             if absent:
-                because = "; ".join(sorted(said)[:2]) or "no reading in the record"
+                because = "; ".join(sorted(said)[:2]) or "the record has no reading"
                 yield Unjudged(tuple(sorted(absent)), measure.key, because)
     for family in found:
         # a fleet has one whole and two halves: they are shown, and nobody is their peer
@@ -320,14 +320,14 @@ def headline(record: FleetRecord, verdict: FleetVerdict) -> str:
     answered = sum(node.missing is None for node in record.nodes)
     size = f"{len(record.nodes)} nodes, {gpus} GPUs"
     if record.is_of_cpus:
-        size = f"{len(record.nodes)} nodes, {gpus} processes on CPUs, each called a GPU in what follows"
+        size = f"{len(record.nodes)} nodes, {gpus} processes on CPUs, each called a GPU below"
     if answered < len(record.nodes):
         size += f", {len(record.nodes) - answered} of the nodes did not answer"
     drained = verdict.drained
     if drained:
         what = f"{len(drained)} to drain: {spots_name([Spot(number) for number in drained])}"
     elif verdict.word == "unknown":
-        what = "no verdict: not all that should be judged could be"
+        what = "no verdict: some of what should be judged could not be"
     else:
         what = "nothing to drain"
     loss = "" if verdict.loss is None else f"; {loss_text(verdict.loss, bool(drained))}"
@@ -336,6 +336,6 @@ def headline(record: FleetRecord, verdict: FleetVerdict) -> str:
 
 def loss_text(loss: Loss, any_drained: bool) -> str:
     """What a synchronous job over all of it loses, and what is left of that without the drained nodes."""
-    left = f", {loss.without_drained:.1%} without what is to be drained" if any_drained else ""
+    left = f", {loss.without_drained:.1%} without the nodes to drain" if any_drained else ""
     where = spot_name(loss.slowest[0])
     return f"a synchronous job over all loses {loss.now:.1%} to its slowest ({where}, {loss.measure}){left}"

@@ -158,20 +158,24 @@ def _fixes(odd: Odd, seen: Sequence[Observation], *, drain: bool) -> Iterator[Re
         )
     elif kind in ("compute", "memory"):
         if "temperature" in names:
-            yield Remedy(say="Look at fans, air flow, coolant and the heat sink's seat: it runs hotter than its peers.")
+            yield Remedy(
+                say="Check the fans, air flow, coolant and the seat of the heat sink: it runs hotter than its peers."
+            )
         yield Remedy(
-            say="See which clock it holds under load, and why it is not higher.",
+            say="See which clock it reaches under load, and why it is not higher.",
             run="nvidia-smi -q -d CLOCK,PERFORMANCE,POWER,TEMPERATURE,ECC,ROW_REMAPPER",
         )
     elif kind == "GPU link":
-        yield Remedy(say="Look for NVLinks that are down or count errors.", run="nvidia-smi nvlink --status -e")
+        yield Remedy(say="Look for NVLinks that are down or report errors.", run="nvidia-smi nvlink --status -e")
     elif kind == "network":
         yield Remedy(
-            say="Look at the port's rate and error counters; clean or change the cable or transceiver, then the port.",
+            say="Check the port's rate and error counters; clean or replace the cable or transceiver, then the port.",
             run="ibstat; ibqueryerrors 2>/dev/null; ethtool -S DEVICE | grep -iE 'err|discard|pause'",
         )
     elif kind == "storage":
-        yield Remedy(say="Look at the node's mount, its client's load and the local disk.", run="df -h; iostat -x 1 5")
+        yield Remedy(
+            say="Check the node's mount, the load of its client and the local disk.", run="df -h; iostat -x 1 5"
+        )
     if drain:
         yield from steps("drain_node")
 
@@ -187,7 +191,7 @@ def corrupt_finding(one: Corrupt, *, drain: bool) -> Finding:
         Observation("wrong", f"{one.wrong} of {one.repeats} repeats{' (hot only)' if one.hot_only else ''}", how)
     )
     if one.measured_again:
-        text = "wrong again" if one.confirmed else "right this time: what comes and goes is corruption all the same"
+        text = "wrong again" if one.confirmed else "correct this time, but intermittent corruption is still corruption"
         said.append(Observation("second run", text, "in new processes"))
     return Finding(
         id="gpus_disagree" if one.undecided else "gpu_corrupts_silently",
@@ -223,6 +227,6 @@ def split_finding(one: SplitMeasure) -> Finding:
         id="fleet_is_split",
         severity="warning",
         confidence=0.8,
-        title=f"{measure.key}: a quarter of the places and more is {one.loss:.0%} below the median",
+        title=f"{measure.key}: a quarter of the places or more is {one.loss:.0%} below the median",
         evidence=(Observation("below", f"{len(one.below)}: {spots_name(one.below)}", "first measurement"),),
     )

@@ -27,7 +27,7 @@ def assess_targets(workload: Workload, names: Sequence[str], *, progress: Progre
     """The answers of `workload` for `names`; traces once per precision and change, replays per target."""
     targets = [parse_target(name) for name in names if name.strip()]
     if not targets:
-        raise GpudocError("no target named", hint='for example --target "RTX 3090,24GiB"')
+        raise GpudocError("name a target", hint='for example: --target "RTX 3090,24GiB"')
     variants = Variants(workload, progress)
     reference = workload.config.train.reference_batch
     wanted = workload.config.train.precision

@@ -56,7 +56,7 @@ def _probe(recipe: Recipe, reason: UntraceableError) -> Plan:
         text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise GpudocError(
             f"the step can be neither traced ({reason}) nor run here ({text})",
-            hint="plan it on a machine with more memory, or make the model free of data-dependent shapes",
+            hint="plan it on a machine with more memory, or remove data-dependent shapes from the model",
             exit_code=ExitCode.BAD_ANSWER,
         ) from error
     return replace(_plan(tapes, recipe), probed=str(reason))

@@ -68,7 +68,7 @@ def offloaded(plan: Plan, ranks: int) -> Plan:
     largest = max(gathered, key=lambda index: int(sizes[index]))
     # float32 is at most twice as wide as what is gathered
     passing, index = 2 * -(-int(sizes[largest]) // ranks), len(memory.blocks)
-    block = Storage(passing, "on its way from the host", "", StepPhase.FORWARD)
+    block = Storage(passing, "in transfer from the host", "", StepPhase.FORWARD)
     place = memory.events.tolist().index(largest) + 1
     grown = replace(
         memory,

@@ -148,5 +148,5 @@ def parse_target(text: str) -> PlanTarget:
     target = PlanTarget(name=name, memory_bytes=size)
     if target.allocator_bytes <= 0:
         need = format_bytes(context_bytes(None))
-        raise GpudocError(f"target {name}: less than a CUDA context takes ({need})", hint="name at least 1GiB")
+        raise GpudocError(f"target {name}: less than a CUDA context takes ({need})", hint="name 1GiB or more")
     return target

@@ -28,7 +28,7 @@ def read_process_memory() -> ProcessMemory:
         line.partition(":")[0]: line.split()[1] for line in lines if line.startswith(("VmPeak", "VmSize", "VmData"))
     }
     if len(sizes) < 3:
-        raise OSError("/proc/self/status does not tell VmPeak, VmSize and VmData")
+        raise OSError("/proc/self/status does not show VmPeak, VmSize and VmData")
     peak, whole, data = (int(sizes[name]) * 1024 for name in ("VmPeak", "VmSize", "VmData"))
     # only the total has a recorded peak; what is not data (code, stacks, shared memory) is taken as it is now
     return ProcessMemory(data, peak - (whole - data))

@@ -17,8 +17,8 @@ _MEMORY_STEP_BYTES = GIB // 2
 _COUNT = "number of devices"
 # fields whose values tell a person nothing
 _BY_FINGERPRINT = {
-    "model": "it was made for another model than this one (other layers, sizes or input)",
-    "data set": "the data set is another one, or has changed",
+    "model": "it was made for a different model (other layers, sizes or input)",
+    "data set": "the data set is a different one, or has changed",
 }
 
 
@@ -146,7 +146,7 @@ def _is_about(profile: Profile, workload: WorkloadKey) -> bool:
 def _tuned(entry: Stored, found: tuple[FieldDifference, ...], passed_over: tuple[str, ...]) -> Match:
     hardware = entry.profile.hardware
     where = f"made on {hardware.title} with torch {hardware.torch}"
-    note = "everything else is the same here"
+    note = "everything else is the same"
     if found:
         note = "; ".join(str(difference) for difference in found) + ": checked in the first steps"
     cut = interrupted(entry.profile)
@@ -166,7 +166,7 @@ def interrupted(profile: Profile) -> str:
     made = profile.made
     if made is None or not made.interrupted:
         return ""
-    return f"Its search was interrupted after {made.trials} trials, so better settings may exist: run gpudoc tune again"
+    return f"Its search was interrupted after {made.trials} trials, so better settings may exist; run gpudoc tune again"
 
 
 def _nearest_preset(here: Hardware, workload: WorkloadKey, passed_over: tuple[str, ...]) -> Match | None:
@@ -181,8 +181,8 @@ def _nearest_preset(here: Hardware, workload: WorkloadKey, passed_over: tuple[st
         profile=chosen.profile,
         path=chosen.path,
         sentence=(
-            f"no tuned profile for {workload.config} here; starting from the shipped preset {chosen.path.stem}, "
-            f"which is estimated. Tune it with: gpudoc tune --model {_source(workload.config)}"
+            f"no tuned profile for {workload.config} here; starting from the shipped preset {chosen.path.stem}, which "
+            f"is only estimated. To tune it: gpudoc tune --model {_source(workload.config)}"
         ),
         check=True,
         passed_over=passed_over,

@@ -78,14 +78,16 @@ def why_kept(older: Profile, newer: Profile, part: PartName) -> str:
     if before.times and now.times and now.times[1] > before.times[2]:
         return ""
     if now.disturbed and not before.disturbed:
-        return "this search was disturbed by other work, and that one was not"
+        return "this search was disturbed by other work, but the earlier one was not"
     if _was_tried(newer, older, part):
         # both stood in one search, which chose otherwise
         return ""
     if now.tried < before.tried:
-        return f"this search tried {now.tried}, that one {before.tried}"
+        return f"this search tried {now.tried}, the earlier one {before.tried}"
     if before.times and now.times and now.times[2] < before.times[1]:
-        return f"that search reached {before.times[0]:.2f} times the default's speed, this one {now.times[0]:.2f}"
+        return (
+            f"the earlier search reached {before.times[0]:.2f} times the default's speed, this one {now.times[0]:.2f}"
+        )
     return ""
 
 

@@ -79,7 +79,7 @@ def load(path: Path) -> Profile:
     outcome = _read(path)
     if isinstance(outcome, Unreadable):
         raise GpudocError(
-            f"{path}: {outcome.reason}", hint="make one with: gpudoc tune --model cfg.yaml --out profile.yaml"
+            f"{path}: {outcome.reason}", hint="create one with: gpudoc tune --model cfg.yaml --out profile.yaml"
         )
     return outcome.profile
 
@@ -97,7 +97,7 @@ def save(profile: Profile, path: Path) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
-        raise GpudocError(f"{path}: its folder cannot be made: {problem.strerror}", hint=_ELSEWHERE) from None
+        raise GpudocError(f"{path}: its folder cannot be created: {problem.strerror}", hint=_ELSEWHERE) from None
     return write_whole(path, text, hint=_ELSEWHERE)
 
 
@@ -129,11 +129,11 @@ def _read(path: Path) -> Stored | Unreadable:
 
 def _check(path: Path, data: object) -> Stored | Unreadable:
     if not isinstance(data, dict):
-        return Unreadable(path, "not a mapping, so not a profile")
+        return Unreadable(path, "not a mapping, and so not a profile")
     schema = str(data.get("schema"))
     if schema != SCHEMA:
         newer = schema.startswith("gpudoc.profile.v")
-        return Unreadable(path, f"schema {schema}, newer than this gpudoc" if newer else "no gpudoc profile")
+        return Unreadable(path, f"schema {schema}, newer than this gpudoc" if newer else "not a gpudoc profile")
     try:
         return Stored(Profile.model_validate_json(json.dumps(data)), path)
     except ValidationError as problem:

@@ -47,8 +47,8 @@ def in_data(problem: Exception, indices: tuple[int, ...]) -> GpudocError:
     if any(sign in text for sign in _COLLATE_SIGNS):
         said = _last_line(text)
         return GpudocError(
-            f"the samples do not go together into a batch: {said}",
-            hint="data.collate: yourmodule:function in the config pads or joins them",
+            f"the samples cannot be collated into a batch: {said}",
+            hint="data.collate: yourmodule:function in the config can pad or join them",
         )
     shown = ", ".join(map(str, indices[:4])) + (", ..." if len(indices) > 4 else "")
     kind, place = type(problem).__name__, users_place(problem)
@@ -75,7 +75,7 @@ def in_model(problem: Exception, batch: Batch, first: bool) -> GpudocError:
     has_none = "does not have a deterministic implementation" in said
     return GpudocError(
         f"an error in the model or the loss: {said}; the batch was {shapes(batch) or type(batch).__name__}",
-        hint="another operation in its place; or --set deterministic=false"
+        hint="use another operation, or --set deterministic=false"
         if has_none
         else "--verbose shows the whole traceback",
         exit_code=ExitCode.NOT_DONE if first else ExitCode.BAD_ANSWER,
@@ -92,11 +92,11 @@ def in_kernel(problem: Exception, step: int) -> Exception:
     said = next((row for row in rows for sign in _KERNEL_FAULTS if sign in row), None)
     if said is None or not isinstance(raw, RuntimeError):
         return problem
-    hint = "look for a label or token number that is out of range: it has no row in the loss or the embedding"
+    hint = "look for a label or token id that is out of range: it has no row in the loss or the embedding"
     if os.environ.get("CUDA_LAUNCH_BLOCKING") == "1":
         said += _at(users_place(raw))
     else:
-        hint = f"set CUDA_LAUNCH_BLOCKING=1 and run it again: that names the line; most often {hint[9:]}"
+        hint = f"run it again with CUDA_LAUNCH_BLOCKING=1, which names the line; the usual reason: {hint[9:]}"
     told = KernelError(f"a kernel failed on the GPU by step {step}: {said}", hint=hint, exit_code=ExitCode.BAD_ANSWER)
     # its frames hold the tensors in pinned memory: freeing one asks the device, whose answer would abort the process
     told.__cause__ = raw

@@ -201,7 +201,7 @@ def resolve(flags: Mapping[str, Value], config: Config, profile: Profile | None,
     settings = replace(settings, sources=sources, notes=tuple(notes))
     if "compile_mode" in flags and not settings.compile:
         raise GpudocError(
-            f"--set compile_mode={settings.compile_mode}: it does nothing without compile", hint="--set compile=true"
+            f"--set compile_mode={settings.compile_mode}: it has no effect without compile", hint="--set compile=true"
         )
     settings = _with_batches(settings, values, sources, around)
     return _with_workers(_with_steps(settings, values, sources, around), around)
@@ -308,7 +308,7 @@ def _with_batches(
     if isinstance(steps_given, int) and steps_given != needed:
         raise GpudocError(
             f"global_batch {batch} over {world} x micro_batch {wanted} needs accumulation {needed}, not {steps_given}",
-            hint="leave one of the three out",
+            hint="leave out one of the three",
         )
     return replace(settings, micro_batch=wanted, accumulation=needed, global_batch=batch)
 
@@ -320,7 +320,7 @@ def _with_steps(
     steps = values.get("steps")
     by_epochs = sources.get("epochs") == "flag" and sources.get("steps") != "flag"
     if around.num_samples == ENDLESS and (steps is None or by_epochs):
-        raise GpudocError("the data set has no length, so its epochs have no end", hint="--steps N")
+        raise GpudocError("the data set has no length, so its epochs never end", hint="--steps N")
     if steps is None or by_epochs:
         steps = _as_int(values["epochs"]) * -(-around.num_samples // settings.global_batch)
         sources["steps"] = sources.get("epochs", "default")
@@ -335,7 +335,7 @@ def _with_workers(settings: TrainSettings, around: Surroundings) -> TrainSetting
     most = around.most_workers
     if most is not None and settings.num_workers > most:
         updates["num_workers"] = most
-        reason = "it is read in order" if most else "its place must be that of the step"
+        reason = "it is read in order" if most else "its position must be that of the step"
         worker = "one loader worker" if most else "no loader worker"
         updates_note = f"an iterable data set: {worker} instead of {settings.num_workers}, since {reason}"
         settings = replace(settings, notes=(*settings.notes, updates_note))

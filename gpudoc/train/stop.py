@@ -60,7 +60,7 @@ class Stop:
         if number != signal.SIGINT:
             self.ask(f"{signal.Signals(number).name} received", ExitCode.RESUME)
         elif self.reason == "Ctrl+C":
-            os.write(2, f"\ngpudoc: stopped at once; the last good checkpoint stays. {self.last_words}\n".encode())
+            os.write(2, f"\ngpudoc: stopped at once; the last good checkpoint is kept. {self.last_words}\n".encode())
             os._exit(ExitCode.INTERRUPTED)
         else:
             self.ask("Ctrl+C", ExitCode.INTERRUPTED)

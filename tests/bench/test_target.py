@@ -55,7 +55,7 @@ def test_beside_others_nothing_is_measured_unless_told_to():
     other = GpuProcess(pid=2**22 + 7, alive=True, name="python", sm_percent=90)
     busy = built.machine(built.gpu(0, processes=(other,)), built.gpu(1))
     on = target.BenchTarget(busy, Choice(device="cuda", index=0, why="asked for"))
-    with pytest.raises(GpudocError, match="others compute on cuda:0: python") as caught:
+    with pytest.raises(GpudocError, match="other processes compute on cuda:0: python") as caught:
         target.before_measuring(on, quick=True, shared=False)
     assert caught.value.exit_code == ExitCode.BAD_ANSWER
     (said,) = target.before_measuring(on, quick=True, shared=True)
@@ -63,7 +63,7 @@ def test_beside_others_nothing_is_measured_unless_told_to():
     free = target.BenchTarget(busy, Choice(device="cuda", index=1, why="asked for"))
     # rows between GPUs use the other one as well
     said, lasts = target.before_measuring(free, quick=False, shared=False)
-    assert said.startswith("! others compute on cuda:0: python")
+    assert said.startswith("! other processes compute on cuda:0: python")
     assert said.endswith("figures across several GPUs are valid only while they run")
     assert lasts.startswith("takes about 1 min 20 s")
     alone = target.BenchTarget(built.machine(built.gpu(0)), Choice(device="cuda", index=0, why="asked for"))

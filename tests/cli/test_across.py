@@ -49,7 +49,7 @@ def test_shared_reaches_the_run(shared, monkeypatch):
 
     def refuse(options, _):
         asked.append(options.shared)
-        raise GpudocError("others compute", exit_code=ExitCode.BAD_ANSWER)
+        raise GpudocError("other processes compute", exit_code=ExitCode.BAD_ANSWER)
 
     monkeypatch.setattr(across, "run", refuse)
     assert run(["bench", "--across", "--quick", *["--shared"] * shared]) == 1

@@ -31,7 +31,7 @@ def test_the_screen_the_record_and_the_page(first):
     folder, done = first
     assert done.returncode == 0, done.stderr
     assert "CPU clock" in done.stdout
-    assert "the CPU, as asked for" in done.stderr
+    assert "the CPU, as requested" in done.stderr
     assert done.stderr.splitlines()[-2:] == [f"wrote {folder / 'a.json'}", f"wrote {folder / 'a.html'}"]
     record = json.loads((folder / "a.json").read_text())
     assert record["schema"] == "gpudoc.bench.v1"

@@ -71,4 +71,4 @@ def test_a_training_runs_there_as_anywhere(foreign, tmp_path, more):
     assert (done.returncode, is_clean(foreign)) == (0, True), done.stderr
     assert (tmp_path / "run" / "summary.json").exists()
     if "allocator=exact" in more:
-        assert "starts again" in done.stderr + done.stdout
+        assert "starting again" in done.stderr + done.stdout

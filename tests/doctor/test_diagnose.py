@@ -91,7 +91,7 @@ def test_a_cause_is_not_passed_while_a_finder_of_the_machine_lacked_its_fact():
 
 
 @pytest.mark.parametrize(
-    "how", ["ended with code 3", "the machine is too busy, still working after 8 s", "TypeError: x"]
+    "how", ["ended with code 3", "the machine is too busy; it was still working after 8 s", "TypeError: x"]
 )
 def test_a_probe_of_the_driver_that_died_half_way_is_no_health(how):
     facts = dataclasses.replace(machine(gpu(0), Gpu(index=1)), probe_failures={"nvml": how})

@@ -49,7 +49,7 @@ def test_a_text_beside_a_report_and_a_newer_schema_are_refused(tmp_path):
     log, newer = tmp_path / "x.log", tmp_path / "n.json"
     log.write_text("step 1 loss 2.0")
     newer.write_text('{"schema": "gpudoc.doctor.v9"}')
-    with pytest.raises(GpudocError, match="is a text and"):
+    with pytest.raises(GpudocError, match="is text, but"):
         examine(Request(sources=(str(log), saved(tmp_path, "a.json"))))
     with pytest.raises(GpudocError, match="v9"):
         examine(Request(sources=(str(newer),)))
@@ -145,7 +145,7 @@ def test_words_without_quotes_are_one_text(tmp_path, monkeypatch):
 def test_a_command_in_the_place_of_a_file_leads_to_the_dashes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my job.py").write_text("")
-    with pytest.raises(GpudocError, match="no such file: python; a command to watch stands behind --") as caught:
+    with pytest.raises(GpudocError, match="no such file: python; to watch a command, put it after --") as caught:
         examine(Request(sources=("python", "my job.py")))
     assert caught.value.hint == "gpudoc doctor -- python 'my job.py'"
 

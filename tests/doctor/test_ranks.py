@@ -109,14 +109,14 @@ def test_a_pasted_text_of_several_ranks_is_a_job():
 def test_a_folder_of_something_else_is_refused_in_a_sentence(tmp_path):
     (tmp_path / "weights.bin").write_bytes(bytes(100))
     (tmp_path / "run.log").write_bytes(b"\0\1\2" * 500)
-    with pytest.raises(GpudocError, match="holds no log: it holds 2 other files"):
+    with pytest.raises(GpudocError, match="contains no log: only 2 other files"):
         judged(tmp_path)
 
 
 def test_logs_of_which_none_names_a_rank_are_refused_in_a_sentence(tmp_path):
     for name in ("install.log", "notes.txt"):
         (tmp_path / name).write_text("pip install torch\nready\n")
-    with pytest.raises(GpudocError, match=r"2 logs in .* none says which rank failed"):
+    with pytest.raises(GpudocError, match=r"2 logs in .* none of them says which rank failed"):
         judged(tmp_path)
 
 

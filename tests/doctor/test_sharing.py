@@ -76,15 +76,15 @@ def test_without_shared_it_ends_and_names_who_and_where():
         require_alone(machine(busy, gpu(1)), [0], shared=False)
     problem = caught.value
     assert problem.exit_code is ExitCode.BAD_ANSWER
-    assert problem.message == f"others compute on cuda:0: ann's python train.py (pid {PID}) holds 8 GiB"
-    assert problem.hint.startswith("--device cuda:1, where nobody computes; or --shared")
+    assert problem.message == f"other processes compute on cuda:0: ann's python train.py (pid {PID}) holds 8 GiB"
+    assert problem.hint.startswith("--device cuda:1, which is idle; or --shared")
     assert "kill" not in problem.hint
 
 
 def test_what_is_the_callers_own_may_be_ended():
     with pytest.raises(GpudocError) as caught:
         require_alone(machine(gpu(0, processes=(held(own=True),))), [0], shared=False)
-    assert caught.value.hint.startswith(f"stop your own: kill -TERM {PID}; or --shared")
+    assert caught.value.hint.startswith(f"stop your own processes: kill -TERM {PID}; or --shared")
 
 
 def test_with_shared_it_goes_on_and_says_so():

@@ -32,7 +32,7 @@ def test_threads_spin_where_others_leave_too_few_cpus(seen, spins):
 
 def test_the_finding_has_the_setting_of_the_runtime_and_fewer_threads():
     found = find_spinning(crowd(threads=16, cpus=16.0, others=4.2, openmp=OpenMp("libiomp5")))
-    assert found.title == "16 OpenMP threads spin for 16 CPUs, and other processes keep 4.2 of these busy"
+    assert found.title == "16 OpenMP threads spin on 16 CPUs, and other processes keep 4.2 of these busy"
     assert [remedy.run for remedy in found.fix] == ["export KMP_BLOCKTIME=0", "export OMP_NUM_THREADS=12"]
     assert any("11.8 for 16 threads" in seen.value for seen in found.evidence)
 

@@ -73,7 +73,7 @@ def test_only_idle_gpus_are_tried_and_the_others_say_why():
     cuda = child("cuda", {"driver.cuda_devices": devices})
     assert device_states(nvml, cuda) == {
         0: "", 1: "a process uses the GPU", 2: "compute mode exclusive_process", 3: "less than 1 GiB is free",
-        4: "who uses the GPU is not known",
+        4: "it is not known who uses the GPU",
     }  # fmt: skip
     assert tryable_devices(nvml, cuda) == [0]
 

@@ -68,7 +68,7 @@ def test_answering_a_child_that_is_gone_is_no_error():
 @pytest.mark.usefixtures("reading")
 def test_a_flood_is_cut_off():
     one = heard(child("while True: print('x' * 1000000)"))
-    assert one.failure == "said more than 64 MiB"
+    assert one.failure == "wrote more than 64 MiB"
 
 
 @pytest.mark.usefixtures("reading")
@@ -95,7 +95,9 @@ def processes_of(group: int) -> list[str]:
     return rows
 
 
-@pytest.mark.parametrize(("load", "said"), [(1000.0, "the machine is too busy, still working"), (0.0, "no answer")])
+@pytest.mark.parametrize(
+    ("load", "said"), [(1000.0, "the machine is too busy; it was still working"), (0.0, "no answer")]
+)
 def test_a_child_that_starves_on_a_busy_machine_does_not_hang(monkeypatch, load, said):
     monkeypatch.setattr(os, "getloadavg", lambda: (load, load, load))
     with hurried(["import torch"], 0.1):

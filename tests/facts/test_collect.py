@@ -101,7 +101,7 @@ def test_nothing_ever_waits_for_a_child(tmp_path, monkeypatch):
 
 def test_a_python_that_is_not_there_is_the_users_mistake(tmp_path):
     for place in (tmp_path / "nowhere", tmp_path):
-        with pytest.raises(GpudocError, match="not a Python that can be run"):
+        with pytest.raises(GpudocError, match="not a usable Python"):
             facts.collect(python=place)
 
 

@@ -169,7 +169,7 @@ def test_memory_is_not_accounted_when_a_list_of_programs_is_missing(machine):
 def test_memory_that_the_system_uses_as_its_own_is_not_accounted(machine):
     machine.answer("nvmlDeviceGetNumaNodeId", 2, 0)
     (gpu,) = machine.collect(quick=True).gpus
-    assert gpu.memory_accounted_bytes == Absent("the system uses this GPU's memory as its own")
+    assert gpu.memory_accounted_bytes == Absent("this GPU shares its memory with the system")
 
 
 def test_with_mig_on_memory_is_not_accounted(machine):

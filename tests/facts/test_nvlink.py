@@ -65,7 +65,7 @@ def test_an_older_driver_has_a_state_and_no_health(tmp_path):
     fake.error("nvmlDeviceGetGpuFabricInfoV", 13)
     (gpu,) = fake.collect(quick=True).gpus
     assert (gpu.fabric_state, gpu.fabric_status) == ("completed", 0)
-    assert gpu.fabric_health == Absent("this driver is too old for the question")
+    assert gpu.fabric_health == Absent("this driver is too old for this query")
 
 
 def test_a_gpu_outside_any_fabric_has_none(tmp_path):

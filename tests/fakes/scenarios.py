@@ -321,7 +321,7 @@ FAULTS: tuple[Scenario, ...] = (
              cause="no_gpu_on_machine"),
     Scenario(name="image asks for GPUs, none there", build=environment(NVIDIA_VISIBLE_DEVICES="all"),
              cause="no_gpu_on_machine", severity="warning"),
-    Scenario(name="config space reads all ones", cause="gpu_fallen_off_bus",
+    Scenario(name="config space reads as all ones", cause="gpu_fallen_off_bus",
              build=after(well, lambda m: (m.root / "sys/bus/pci/devices/0000:17:00.0/config").write_bytes(b"\xff" * 4),
                          nvml_init(999))),
     Scenario(name="NVML says one of four is lost", build=after(lambda m: well(m, H100, 4), lambda m:

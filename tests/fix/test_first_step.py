@@ -55,8 +55,8 @@ def test_a_changed_script_lives_where_it_ran_three_times_as_far():
 def test_the_proof_says_that_the_script_as_it_is_ran_without_the_limit():
     lives = judge_first_step(replace(PROOF, peak_before=4 * GIB, peak_after=GIB), FIRST, 12)
     assert describe(lives) == (
-        "it ran out of memory and no longer does; peak memory 1 GiB, 4 GiB without the limit; losses, batches, "
-        "parameters, optimizer and random numbers equal bit by bit over 12 steps (4 launches)"
+        "it no longer runs out of memory; peak memory 1 GiB, 4 GiB without the limit; losses, batches, parameters, "
+        "optimizer and random numbers are bit-identical over 12 steps (4 launches)"
     )
 
 

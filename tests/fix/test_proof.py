@@ -41,7 +41,8 @@ def test_equal_trainings_of_which_each_changed_one_is_faster_are_a_proved_change
     found = proof([run(2.0), run(2.2)], [run(1.0), run(1.1)])
     assert (found.claim, found.why, found.is_gain) == (Claim.EXACT, "", True)
     assert describe(found) == (
-        "2.00 times as fast (1.82 to 2.20); losses, batches, parameters, optimizer and random numbers equal bit by bit "
+        "2.00 times as fast (1.82 to 2.20); losses, batches, parameters, optimizer and random numbers are "
+        "bit-identical "
         "over 20 steps and 1 epoch boundary (4 launches)"
     )
 
@@ -65,7 +66,7 @@ def test_the_interval_is_as_wide_as_the_speed_of_the_launches_goes_up_and_down()
 
 def test_the_proof_says_whose_batches_were_compared():
     assert describe(proof([run(2.0, digested=7)] * 2, [run(1.0, digested=7)] * 2)).endswith(
-        "losses, parameters, optimizer and random numbers equal bit by bit over 20 steps and 1 epoch boundary, "
+        "losses, parameters, optimizer and random numbers are bit-identical over 20 steps and 1 epoch boundary, "
         "and the batches of the first 7 (4 launches)"
     )
 
@@ -88,7 +89,7 @@ def test_a_training_that_differs_anywhere_is_another_one_however_fast(changes, w
 
 @pytest.mark.parametrize(
     ("changes", "words"),
-    [({"files": {"/x/a.pt": 9}}, "it writes other files: with /x/a.pt"), ({"printed": ("other",)}, "other lines")],
+    [({"files": {"/x/a.pt": 9}}, "it writes different files: with /x/a.pt"), ({"printed": ("other",)}, "different lines")],
 )
 def test_equal_trainings_that_write_or_print_otherwise_are_a_change_of_behaviour(changes, words):
     found = proof([run(2.0), run(2.0)], [run(1.0, **changes), run(1.0, **changes)])
@@ -123,7 +124,7 @@ def test_nothing_is_called_equal_where_the_script_is_not_equal_to_itself():
     other = run(2.0, state={**STATE, "parameters": "other"})
     found = proof([run(2.0), other], [run(1.0), run(1.0)])
     assert found.claim is None
-    assert "not equal to itself" in found.why
+    assert "does not repeat itself" in found.why
 
 
 def test_a_claim_is_never_better_than_that_of_the_rewrite():
@@ -151,14 +152,14 @@ DIED = run(steps=10, shortage=Shortage.HOST)
 def test_a_script_lives_that_runs_three_times_as_far_with_equal_losses_until_it_died():
     found = judge_alive(CANDIDATE, DIED, run(steps=30))
     assert (found.claim, found.lives, found.steps) == (Claim.EXACT, True, 9)
-    assert describe(found).startswith("it ran out of memory and no longer does; ")
+    assert describe(found).startswith("it no longer runs out of memory; ")
 
 
 @pytest.mark.parametrize(
     ("after", "words"),
     [
-        (run(steps=20), "three times as far"),
-        (run(steps=30, shortage=Shortage.HOST), "runs out of memory, too"),
+        (run(steps=20), "three times as many steps"),
+        (run(steps=30, shortage=Shortage.HOST), "also runs out of memory"),
         (run(steps=30, failure="ValueError"), "ValueError"),
     ],
 )

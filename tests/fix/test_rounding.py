@@ -40,7 +40,7 @@ def test_losses_within_what_one_bit_makes_of_them_are_rounding_and_not_called_eq
 @pytest.mark.parametrize(
     ("after", "words"),
     [
-        (lossy(grows=4e-6), "one bit in the first weights makes"),
+        (lossy(grows=4e-6), "one bit in the initial weights makes"),
         (lossy(first=1e-5), "the loss of backward call 1 "),
         (lossy(grows=2e-6, batches=("other",) * 40), "the batches differ"),
         (lossy(grows=2e-6, state={**STATE, "torch's generator": "other"}), "torch's generator differs"),
@@ -71,7 +71,7 @@ def test_over_the_first_steps_no_control_run_allows_more_than_a_thousandth():
 def test_without_a_bound_nothing_is_offered_and_the_reason_is_said(controls, words):
     found = rounded([lossy(grows=1e-6), lossy(grows=1e-6)], controls)
     assert found.claim is Claim.CHANGES
-    assert "no bound for its rounding could be had" in found.why
+    assert "no bound on its rounding could be determined" in found.why
     assert words in found.why
 
 

@@ -58,7 +58,7 @@ def test_a_script_that_is_not_equal_to_itself_is_said_first_and_nothing_is_offer
     found = fixed(tmp_path, monkeypatch, "unseeded", "16", budget="10m")
     assert found.unequal
     assert found.accepted == ()
-    assert "not equal to itself" in found.lost[0].why
+    assert "does not repeat itself" in found.lost[0].why
     assert found.exit_code is ExitCode.NOT_DONE
 
 
@@ -136,7 +136,7 @@ def test_an_interruption_keeps_what_was_proved_and_writes_nothing(monkeypatch, s
 
 
 def test_an_interruption_before_anything_is_proved_says_so(monkeypatch):
-    with pytest.raises(GpudocError, match="nothing is proved") as raised:
+    with pytest.raises(GpudocError, match="nothing was proved") as raised:
         played(monkeypatch, [KeyboardInterrupt])
     assert raised.value.exit_code == ExitCode.INTERRUPTED
 
@@ -165,7 +165,7 @@ def test_a_file_without_write_permission_is_not_written(tmp_path):
     path = tmp_path / "train.py"
     path.write_text("a\n")
     path.chmod(0o444)
-    with pytest.raises(GpudocError, match="may not be written"):
+    with pytest.raises(GpudocError, match="is not writable"):
         write_changes(result_of(path, "a\n", "b\n"))
     assert path.read_text() == "a\n"
 
@@ -173,7 +173,7 @@ def test_a_file_without_write_permission_is_not_written(tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"command": ()}, "a command after -- is missing"),
+        ({"command": ()}, "put a command after --"),
         ({"command": ("python", "x.py"), "budget": "soon"}, "--budget"),
         ({"command": ("python", "x.py"), "allow": "all"}, "--allow"),
         ({"command": ("python", "x.py"), "memory_limit": "much"}, "--memory-limit"),

@@ -171,7 +171,7 @@ def test_a_killed_rank_0_takes_everybody_and_every_child_with_it(tmp_path):
         fleet.processes[0].send_signal(signal.SIGKILL)
         assert fleet.processes[1].wait(120) == 1
         said = fleet.said(1, "err").read_text()
-        assert "gone" in said or "not been heard" in said
+        assert "has ended" in said or "not been heard" in said
         assert "Traceback" not in said
         assert psutil.wait_procs(family, timeout=60)[1] == []
 
@@ -209,14 +209,16 @@ def beside_ann(monkeypatch):
     for name in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"):
         monkeypatch.delenv(name, raising=False)
     greet = across.hello
-    monkeypatch.setattr(across, "hello", lambda *told: {**greet(*told), "sharers": "others compute on cuda:0: ann's"})
+    monkeypatch.setattr(
+        across, "hello", lambda *told: {**greet(*told), "sharers": "other processes compute on cuda:0: ann's"}
+    )
     begun = []
     monkeypatch.setattr(across, "_conduct", lambda *_: begun.append(True))
     return begun
 
 
 def test_a_node_where_others_compute_ends_the_run_before_anything_is_measured(beside_ann):
-    with pytest.raises(GpudocError, match="others compute on cuda:0: ann's") as caught:
+    with pytest.raises(GpudocError, match="other processes compute on cuda:0: ann's") as caught:
         across.run(AcrossOptions(device="cpu"))
     assert caught.value.exit_code is ExitCode.BAD_ANSWER
     assert "--shared" in caught.value.hint

@@ -61,7 +61,7 @@ def test_what_could_not_be_had_is_kept_with_its_reason():
 
 def test_digests_keep_how_often_and_the_library_beats_the_package():
     ledger = Ledger()
-    ledger.described[0] = FleetNode(versions={"cublas": Absent("no package"), "torch": "2"})
+    ledger.described[0] = FleetNode(versions={"cublas": Absent("no Python package"), "torch": "2"})
     ledger.take(HERE, {"event": "digest", "product": "mm", "seen": {"a": 3}}, Circumstances(load="together"))
     ledger.take(HERE, {"event": "library", "cublas": "12.8.4"}, Circumstances())
     record = ledger.record(roster("a"))
@@ -88,7 +88,7 @@ def test_a_node_says_what_it_is_once_and_what_doctor_finds_again():
 
 def test_half_a_description_is_said_to_be_one_and_the_node_is_not_healthy():
     ledger = Ledger()
-    assert "not a whole" in ledger.describe(HERE, 0, {"nodes": [{"gpus": 7}]}, leads=True)
+    assert "not a complete" in ledger.describe(HERE, 0, {"nodes": [{"gpus": 7}]}, leads=True)
     node = ledger.record(roster("a")).nodes[0]
     assert isinstance(node.doctor, Absent)
     assert isinstance(node.gpus[0].model, Absent)

@@ -20,7 +20,7 @@ from tests.fleet.test_meeting import Memory
 
 GPUS = (Gpu(index=0, name="H200", pci_address="0000:0F:00.0"), Gpu(index=1, name="H200", pci_address="0000:10:00.0"))
 ON_GPU = BenchTarget(Machine(gpus=GPUS, torch=TorchBuild(device_count=2)), Choice(device="cuda", why="the GPU"))
-ON_CPU = BenchTarget(Machine(), Choice(device="cpu", why="the CPU, as asked for"))
+ON_CPU = BenchTarget(Machine(), Choice(device="cpu", why="the CPU, as requested"))
 
 
 def test_a_greeting_names_every_gpu_by_its_address():

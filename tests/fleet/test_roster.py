@@ -45,10 +45,14 @@ def test_every_cpu_rank_is_one():
 
 
 def test_who_else_computes_on_a_node_is_kept_by_its_host():
-    told = {0: hello("a"), 1: hello("b", sharers="others compute on cuda:1: ann's python"), 2: hello("b", sharers="")}
+    told = {
+        0: hello("a"),
+        1: hello("b", sharers="other processes compute on cuda:1: ann's python"),
+        2: hello("b", sharers=""),
+    }
     assert [node.sharers for node in make_roster(told, 3, "1", ()).nodes] == [
         [],
-        ["others compute on cuda:1: ann's python"],
+        ["other processes compute on cuda:1: ann's python"],
     ]
 
 
@@ -94,10 +98,10 @@ def test_what_cannot_be_the_name_of_a_host_is_no_node(host):
     """The names go to scripts that drain nodes."""
     roster = make_roster({0: hello("n1"), 1: hello(host)}, 2, "1", ())
     assert [node.host for node in roster.nodes] == ["n1", "rank 1"]
-    assert roster.nodes[1].missing == MissingPart("unreadable", "a greeting without the name of a host", "joining")
+    assert roster.nodes[1].missing == MissingPart("unreadable", "a greeting without a host name", "joining")
 
 
 def test_a_host_that_the_engine_does_not_know_is_no_node():
     roster = make_roster({0: hello("n1.cluster"), 1: hello("n7")}, 2, "1", ("n1", "n2"))
     assert [node.host for node in roster.nodes] == ["n1.cluster", "rank 1"]
-    assert "n7, which is not one of the engine's hosts" in roster.nodes[1].missing.because
+    assert "n7, which is not one of the job's hosts" in roster.nodes[1].missing.because

@@ -104,7 +104,7 @@ def test_a_gpu_that_was_not_measured_is_said_and_so_is_a_doctor_that_said_nothin
     nodes = tuple(replace(n, doctor=Absent("timed out")) if i == 7 else n for i, n in enumerate(record.nodes))
     verdict = judge(replace(record, measures=measures, nodes=nodes))
     told = {(one.what, one.at): one.because for one in verdict.unjudged}
-    assert told["matmul dtype=bf16 alone", (Spot(5, 2),)] == "no reading in the record"
+    assert told["matmul dtype=bf16 alone", (Spot(5, 2),)] == "the record has no reading"
     assert told["doctor", (Spot(7),)] == "timed out"
 
 
@@ -142,7 +142,7 @@ def test_corruption_that_does_not_come_back_is_broken_and_does_not_drain():
     verdict = judge(replace(record, digests=(*wrong, *second)))
     assert [one.finding.id for one in verdict.named] == ["gpu_corrupts_silently"]
     assert (verdict.word, verdict.drained) == ("broken", ())
-    assert "comes and goes" in str(verdict.findings[0].evidence)
+    assert "intermittent corruption" in str(verdict.findings[0].evidence)
 
 
 def test_an_ignored_finding_is_as_if_it_had_not_been_made(planted):
@@ -189,6 +189,6 @@ def test_halves_and_the_whole_have_no_peers_and_are_not_called_unjudged():
 def test_processes_on_cpus_are_said_to_be_no_gpus():
     nodes = tuple(FleetNode(gpus=(FleetGpu(index=0, model="AMD EPYC"),)) for _ in range(2))
     record = FleetRecord(nodes=nodes)
-    assert headline(record, judge(record)).startswith("2 nodes, 2 processes on CPUs, each called a GPU in what follows")
+    assert headline(record, judge(record)).startswith("2 nodes, 2 processes on CPUs, each called a GPU below")
     known = FleetRecord(nodes=(*nodes, FleetNode(gpus=(FleetGpu(index=0, model="H100", capability=(9, 0)),))))
     assert headline(known, judge(known)).startswith("3 nodes, 3 GPUs")

@@ -75,7 +75,7 @@ def machine(*gpus: Gpu) -> Machine:
                   memory_available_bytes=100 * GIB, shm_total_bytes=64 * GIB, disk_free_bytes=100 * GIB,
                   tmp_free_bytes=100 * GIB, open_files_limit=1024, processes_limit=100000),
         container=Container(kind="none", scheduler="none", cpu_quota_cores=Absent("no CPU quota in the cgroup"),
-                            gpus_asked=Absent("no scheduler variable names GPUs")),
+                            gpus_asked=Absent("no environment variable of a scheduler names GPUs")),
         environment={},
         kernel_log=(),
     )  # fmt: skip

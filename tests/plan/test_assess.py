@@ -48,7 +48,7 @@ def test_the_document_has_what_the_contract_names(result):
 
 
 def test_no_target_at_all_is_a_usage_error():
-    with pytest.raises(GpudocError, match="no target"):
+    with pytest.raises(GpudocError, match="name a target"):
         plan.targets(load_workload("quickstart"), [" "])
 
 

@@ -61,7 +61,7 @@ def test_the_folder_here_is_read_before_the_users(here):
     [
         (b"", "empty"),
         (b"schema: gpudoc.profile.v9\n", "newer than this gpudoc"),
-        (b"schema: other\n", "no gpudoc profile"),
+        (b"schema: other\n", "not a gpudoc profile"),
         (b"schema: gpudoc.profile.v1\nsettings: {micro_batch: 0}\n", "hardware: Field required"),
         (b"a: [", "<stream end>', line 1"),
         (b"schema: \x7f", "a control character (0x7f), which no YAML may hold, line 1"),
@@ -93,7 +93,7 @@ def test_a_named_file_that_is_missing(here):
 def test_a_place_that_cannot_be_written_is_said(here):
     blocker = here / "file"
     blocker.write_text("")
-    with pytest.raises(GpudocError, match="folder cannot be made") as caught:
+    with pytest.raises(GpudocError, match="folder cannot be created") as caught:
         save(tuned(), blocker / "p.yaml")
     assert "--out" in caught.value.hint
 

@@ -48,5 +48,5 @@ def test_the_document_of_another_training_claims_no_equal_one():
     faster = replace(found.accepted[0], gain=GainSpan(2.0, 1.9, 2.1), why="the training is another one")
     other = replace(faster, claim=Claim.CHANGES)
     (equal,), (changed,) = (document(replace(found, lost=(one,)))["lost"] for one in (faster, other))
-    assert "equal bit by bit" in equal["proof"]
+    assert "bit-identical" in equal["proof"]
     assert (changed["proof"], changed["claim"]) == ("", "changes")

@@ -51,7 +51,7 @@ def test_where_the_time_went_and_what_was_applied():
     assert "the command ended with code 0 after 1 min 12 s" in text
     assert "start 10 s (14%) · waiting for data 4 s (6%) · steps 50 s (69%) · end 8 s (11%)" in text
     assert "train.py:4: applied num_workers 4" in text
-    assert "train.py:4: persistent_workers left as it is: the data set is changed" in text
+    assert "train.py:4: persistent_workers left unchanged: the data set is changed" in text
     assert "train.py:4: mind" in text
     assert "not watched to the end: lost" in text
 
@@ -60,12 +60,14 @@ def test_where_the_time_went_and_what_was_applied():
 def test_a_run_whose_weights_are_nan_at_the_end_says_that_nothing_is_learned(finite):
     rank = ProcessSeen("0-1", start=start(), steps=(steps(0, 2, rank=None, seconds=1.0, finite=finite),))
     text = "\n".join(last_words(finished(seen=(rank,))))
-    assert ("its weights are NaN or infinite at the end: nothing is learned any more" in text) is (finite is False)
+    assert ("its weights are NaN or infinite at the end, so it no longer learns" in text) is (
+        finite is False
+    )
 
 
 def test_a_loader_that_was_never_built_is_said():
     text = "\n".join(last_words(finished()))
-    assert "nothing of it was applied" in text
+    assert "none of its settings were applied" in text
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,6 @@ def test_a_run_of_an_earlier_version_or_a_short_one_says_that_nothing_was_watche
 
 
 def test_what_could_not_be_watched_is_said():
-    unwatched = {**MEMORY, "activations": [], "because": "what compiled code keeps cannot be watched"}
+    unwatched = {**MEMORY, "activations": [], "because": "what compiled code keeps cannot be observed"}
     told = words(page("x", [Section("Memory", blocks({"memory": unwatched, "device": "cuda:0"}))]))
-    assert "Activations are part of the rest: what compiled code keeps cannot be watched." in told
+    assert "Activations are part of the rest: what compiled code keeps cannot be observed." in told

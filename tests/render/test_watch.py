@@ -40,7 +40,7 @@ def test_a_healthy_job_is_called_healthy():
 def test_a_job_that_does_not_train_yet_is_watched_again_later():
     early = watch({1: "import*100"}, [track(cpu=tuple((i / 2, i / 2) for i in range(41)))])
     text = render(judge(early), early)
-    assert "does not train yet" in text
+    assert "is not training yet" in text
     assert "No bottleneck" not in text
 
 

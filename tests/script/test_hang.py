@@ -215,14 +215,14 @@ def test_two_ranks_that_stand_are_reported_within_a_minute_and_waited_for(two_ra
     told = here.said()
     assert told[0].startswith("nothing has moved for ")
     assert "rank 1 of 2 runs its own code at work/train.py:40 in main(); rank 0 waits for it in all_reduce()" in told[0]
-    assert told[-1] == "  it goes on waiting; --on-hang end would end the run"
+    assert told[-1] == "  gpudoc keeps waiting; --on-hang end would end the run"
     # for as long as it takes, and said once
     assert here.seconds_until(bool, most=3600) is None
     assert here.said() == []
     here.ranks[1].now(OWN_CODE)
     assert not here.look()
     (again,) = here.said()
-    assert again.startswith("it moves again after 1 h ")
+    assert again.startswith("moving again after 1 h ")
     assert [hung.ranks for hung in here.standing.over] == [(1,)]
 
 

@@ -258,7 +258,7 @@ def test_by_default_it_is_reported_and_waited_for_until_it_goes_on(tmp_path, clo
     heard.say = answer
     finished = run(Applied(words=tuple(stepping(tmp_path, 2.0)), order=HookOrder(purpose="run")), heard)
     assert (finished.code, finished.ended_for) == (0, None)
-    assert [text for text in heard.said if "it moves again after" in text]
+    assert [text for text in heard.said if "moving again after" in text]
     assert "in wait()" in finished.hangs[-1].at
 
 

@@ -169,7 +169,7 @@ def test_a_model_that_no_gpu_holds_is_told_with_what_to_do(standin, tmp_path):
     write(tmp_path, model={"bulk": 600})
     done = train(standin(**SMALL), "run")
     assert done.returncode == 1, done.stderr
-    assert "has no room to begin" in done.stderr
+    assert "has too little free memory to begin" in done.stderr
     assert "weights, gradients and optimizer state need" in done.stderr
     assert "Traceback" not in done.stderr
     assert "fault" not in done.stderr

@@ -42,9 +42,9 @@ def test_beside_a_process_that_computes_each_command_ends_and_names_it(standin):
         for arguments in LINES:
             refused = gpus.gpudoc(*arguments, "--device", "cuda:0")
             assert refused.returncode == 1, (arguments, refused.stderr)
-            assert "others compute on cuda:0: " in refused.stderr
+            assert "other processes compute on cuda:0: " in refused.stderr
             assert f"(pid {pid}, " in refused.stderr
-            assert "--device cuda:1, where nobody computes; or --shared" in refused.stderr
+            assert "--device cuda:1, which is idle; or --shared" in refused.stderr
 
 
 def test_with_shared_it_trains_beside_it_and_beside_one_that_rests_it_needs_no_word(standin):
@@ -56,4 +56,4 @@ def test_with_shared_it_trains_beside_it_and_beside_one_that_rests_it_needs_no_w
     with neighbour(gpus, "input()", after_s=3):
         rests = gpus.forked("train", "--profile", "off", "--steps", "2", "--run-dir", "other", "--device", "cuda:0")
     assert rests.returncode == 0, rests.stderr
-    assert "others compute" not in rests.stdout + rests.stderr
+    assert "other processes compute" not in rests.stdout + rests.stderr

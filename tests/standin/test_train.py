@@ -211,7 +211,7 @@ def test_a_full_gpu_is_told_with_its_holder_and_another_ones_fill_is_nothing(sta
         refused = gpus.forked(*line(tmp_path, "full", "--device", "cuda:1"))
         code, said, seen = gpudoc(gpus, "other", "--device", "cuda:0", "--steps", 2)
     assert refused.returncode == 1, refused.stderr
-    assert "cuda:1 has no room to begin: 450 MiB of 2 GiB is free; " in refused.stderr
+    assert "cuda:1 has too little free memory to begin: 450 MiB of 2 GiB is free; " in refused.stderr
     assert f"(pid {holder}, " in refused.stderr
     assert "holds 1.56 GiB; weights" in refused.stderr
     assert "weights, gradients and optimizer state need 3.31 KiB" in refused.stderr
@@ -226,7 +226,7 @@ def test_memory_that_runs_out_before_the_first_step_is_told_with_what_is_needed(
     with filled(gpus, 1, (3 << 30) - (1000 << 20)) as holder:
         code, said, _ = gpudoc(gpus, "run")
     assert code == 1, said
-    assert "cuda:1 has no room to begin" in said
+    assert "cuda:1 has too little free memory to begin" in said
     assert f"pid {holder})" in said
     assert "need 595 MiB" in said
     assert "fault of gpudoc" not in said

@@ -91,7 +91,7 @@ def test_a_word_that_a_setting_does_not_take_is_a_mistake_that_names_those_it_do
 
 
 def test_a_way_to_compile_without_compiling_is_a_mistake():
-    with pytest.raises(GpudocError, match="does nothing without compile"):
+    with pytest.raises(GpudocError, match="has no effect without compile"):
         resolve(parse_flags({}, ["compile_mode=blocks"]), config(), None, around())
 
 

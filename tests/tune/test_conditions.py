@@ -38,7 +38,7 @@ def test_beside_others_nothing_is_tried_unless_told_to():
     busy = machine(gpu(0), gpu(1, processes=(other,)))
     heard = Heard()
     require_gpus([0], busy, heard, shared=False)
-    with pytest.raises(GpudocError, match="others compute on cuda:1: python") as caught:
+    with pytest.raises(GpudocError, match="other processes compute on cuda:1: python") as caught:
         require_gpus([0, 1], busy, heard, shared=False)
     assert caught.value.exit_code == 1
     assert heard.said == []

@@ -151,7 +151,9 @@ def _find(cause: str, evidence: Evidence) -> Iterator[Finding | Skip]:
             yield skip
     if places[0] > walked.ended:
         nothing = any(finding.id == "no_gpu_on_machine" for finding in walked.findings)
-        yield Skip("there is no GPU" if nothing else f"the chain ends before it, at: {LINKS[walked.ended].name}")
+        yield Skip(
+            "there is no GPU" if nothing else f"not reached: the chain already breaks at: {LINKS[walked.ended].name}"
+        )
 
 
 FINDERS: tuple[Finder, ...] = tuple(Finder(id=cause, find=partial(_find, cause)) for cause in CAUSES)

@@ -31,7 +31,7 @@ def find_slot(evidence: Evidence) -> Iterator[Finding | Skip]:
     """A GPU whose slot has fewer lanes, or slower ones, than the GPU alone could use."""
     machine = evidence.machine
     if not isinstance(machine.host.cpu_flags, Absent) and "hypervisor" in machine.host.cpu_flags:
-        yield Skip("a virtual machine makes up its slots")
+        yield Skip("the slots of a virtual machine are not real")
         return
     for device in _gpus(machine):
         slot = read(device, _Slot, _Slot._fields)

@@ -68,7 +68,7 @@ def _find_links(evidence: Evidence) -> Iterator[Finding | Skip]:
         expected = max(most, total if board or told_down else 0)
         if not (of_a_board or told_down) or (up >= expected and not (board and up == 0)):
             continue
-        likes = f", its likes have {most}" if most > up else ""
+        likes = f", the same models have {most}" if most > up else ""
         of = f" of {total}" if total else ""
         what = f"GPU {gpu.index}: {up}{of} NVLinks up{likes}"
         yield Finding(

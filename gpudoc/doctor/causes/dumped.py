@@ -29,9 +29,11 @@ def find_behind(evidence: Evidence) -> Iterator[Finding | Skip]:
         seen = [_seen(traces[rank], f"rank {rank} waits in {_said(call, front)}") for rank in waiting[:1]]
         for rank, number in sorted(behind.items())[:_MOST_RANKS]:
             last = _call(traces[rank], group, number)
-            seen.append(_seen(traces[rank], f"rank {rank} came no further than {_said(last, number)}"))
+            seen.append(_seen(traces[rank], f"rank {rank} got only as far as {_said(last, number)}"))
         if silent:
-            seen.append(Observation("dump", f"no dump of rank {_few(silent)}, which belong to the group", "the dumps"))
+            seen.append(
+                Observation("dump", f"no dump of rank {_few(silent)}, although they belong to the group", "the dumps")
+            )
         missing = _few(sorted({*behind, *silent}))
         place = f" at {call.place}" if call is not None and call.place else ""
         yield Finding(
@@ -64,7 +66,7 @@ def find_apart(evidence: Evidence) -> Iterator[Finding | Skip]:
                     _seen(traces[rank], f"rank {rank}: {_said(calls[number][rank], number)}")
                     for rank in (like, *odd[: _MOST_RANKS - 1])
                 ),
-                title=f"Rank {_few(odd)} calls another collective than rank {like}",
+                title=f"Rank {_few(odd)} calls a different collective from rank {like}",
             )
             break
 

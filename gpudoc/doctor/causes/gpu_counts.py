@@ -33,7 +33,9 @@ def find_missing(evidence: Evidence) -> Iterator[Finding | Skip]:
         return
     kept = {device.address: _kept_from_us(machine, device) for device in (*unlisted, *bare)}
     missing = [(d, "held by the nvidia driver, not listed by NVML") for d in unlisted if not kept[d.address]]
-    missing += [(d, "no driver holds it, and nvidia holds its likes") for d in bare if not kept[d.address]]
+    missing += [
+        (d, "no driver holds it, although nvidia holds the others of its kind") for d in bare if not kept[d.address]
+    ]
     if not missing:
         return
     seen = [observe(device.address, text, "/sys/bus/pci") for device, text in missing]

@@ -6,7 +6,8 @@ from gpudoc.doctor.causes.per_gpu import GpuCheck, Seen, Sign, flag
 from gpudoc.doctor.model import Finder
 from gpudoc.facts.model import Absent
 
-# NVML_GPU_RECOVERY_ACTION_*: https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/error-recovery-and-response-flags.html
+# NVML_GPU_RECOVERY_ACTION_*: https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/error-recovery-and-response-
+# flags.html
 _RECOVERY = {
     1: "reset the GPU", 2: "reboot the node", 3: "drain peer-to-peer traffic", 4: "drain and reset the GPU",
     5: "recover the IMEX domain", 6: "reset the PCIe bus", 7: "reboot the system",
@@ -53,7 +54,7 @@ def _judge_temperature(temperature_c: int, temperature_slowdown_c: int) -> Seen 
 
 
 def _judge_margin(temperature_margin_c: int) -> Seen | None:
-    text = f"{temperature_margin_c} °C left until it slows down"
+    text = f"{temperature_margin_c} °C below the point where it slows down"
     return Seen(text=text) if temperature_margin_c <= 0 else None
 
 
@@ -85,7 +86,7 @@ def _is_virtual(virtualization: str) -> bool:
 
 
 def _judge_licence(licensed: bool) -> Seen | None:
-    text = "virtual GPU, not licensed"
+    text = "virtual GPU without a licence"
     return None if licensed else Seen(text=text, severity="broken", confidence=0.95)
 
 

@@ -90,7 +90,7 @@ def find_nvlinks(evidence: Evidence) -> Iterator[Finding | Skip]:
         whole = model is not None and model.to_switches and facts.virtualization == "none"
         by_model = model is not None and facts.nvlink_active < (model.links if whole else 1)
         if by_model or facts.nvlink_active < most:
-            should = f"its likes have {most}" if model is None else f"{model.links} is what this model has"
+            should = f"the same models have {most}" if model is None else f"{model.links} is what this model has"
             found.append((gpu, seen_of(gpu, f"{facts.nvlink_active} NVLinks up, {should}")))
     if found:
         cards, seen = tuple(Card.of(gpu) for gpu, _ in found), tuple(seen for _, seen in found)

@@ -34,7 +34,7 @@ def share_used(gpu: Gpu) -> Fact[float]:
     """The share of the card's memory that is not free."""
     total, free, used = gpu.memory_total_bytes, gpu.memory_free_bytes, gpu.memory_used_bytes
     if isinstance(total, Absent) or total <= 0:
-        return Absent("the memory of the card is not known")
+        return Absent("the card's memory size is not known")
     if not isinstance(free, Absent):
         return 1 - free / total
     return used if isinstance(used, Absent) else used / total
@@ -98,19 +98,20 @@ def remedies(gpus: Sequence[Gpu], full: Sequence[Gpu]) -> tuple[Remedy, ...]:
             command = end_of(process)
             if command:
                 steps.setdefault(
-                    command, do("End it if it is done, as it is yours; it may save its state first.", command)
+                    command,
+                    do("It is your process: end it if it is no longer needed; it may save its state first.", command),
                 )
             else:
                 asked.setdefault(value(process.user, "") or "its owner", []).append(gpu.index)
     ask = [
-        do(f"Ask {user} about {_named(indices)}; ending somebody else's work is not yours to do.")
+        do(f"Ask {user} about {_named(indices)}; do not end somebody else's work yourself.")
         for user, indices in asked.items()
     ]
     free = next((gpu for gpu in gpus if value(share_used(gpu), 1.0) < _HALF), None)
     other = "" if free is None else f"CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES={free.index} python train.py"
-    take = () if free is None else (do(f"Take GPU {free.index} instead, which has room.", other),)
+    take = () if free is None else (do(f"Use GPU {free.index} instead, which has free memory.", other),)
     hidden = () if steps or asked else (
-        do("See what has the device open.", "sudo fuser -v /dev/nvidia*"),
+        do("See which processes have the device open.", "sudo fuser -v /dev/nvidia*"),
     )  # fmt: skip
     return (*list(steps.values())[:_MOST_REMEDIES], *ask[:2], *hidden, *take)
 

@@ -76,7 +76,7 @@ def look_at_answer(evidence: Evidence) -> Iterator[Finding | Skip]:
     machine = evidence.machine
     silent = [device for device in live.pci_gpus(machine, NVIDIA) if device.answers is False]
     lost = [gpu for gpu in live.nvml_gpus(machine) if gpu.lost is True]
-    seen = [live.observe("config space", f"{d.address} reads all ones", "/sys/bus/pci/devices") for d in silent]
+    seen = [live.observe("config space", f"{d.address} reads as all ones", "/sys/bus/pci/devices") for d in silent]
     seen += [live.seen_of(gpu, f"is lost (code 15 from {live.value(gpu.nvml_question, 'NVML')})") for gpu in lost]
     if seen:
         cards = (*cards_at((device.address for device in silent), machine), *map(Card.of, lost))

@@ -78,7 +78,7 @@ def _find_missing(text: Text) -> Iterator[Finding | Skip]:
         yield Finding(
             id="extension_built_for_other_cuda",
             confidence=0.55 if text.find(_TORCH_IMPORT) else 0.9,
-            title=f"{extension} needs another CUDA than the installed torch brings",
+            title=f"{extension} needs a different CUDA from the one that the installed torch brings",
             evidence=seen,
         )
 

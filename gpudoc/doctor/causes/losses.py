@@ -82,7 +82,7 @@ def _at_chance(losses: Sequence[LoggedLoss]) -> Iterator[Finding]:
     usual = sorted(values)[len(values) // 2]
     classes = next((n for n in _CLASSES if abs(usual - math.log(n)) < _FLAT / 2), None)
     if classes is not None:
-        title = f"The loss stays at {usual:.3g}, which is what guessing among {classes} classes gives"
+        title = f"The loss stays at {usual:.3g}, the value of guessing among {classes} classes"
         yield _finding("model_not_learning", 0.75, [_shown(losses, len(losses) - 1)], title)
 
 

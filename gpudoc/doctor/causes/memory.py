@@ -111,7 +111,7 @@ def _by_numbers(text: Text, message: OutOfMemory | None, seen: tuple[Observation
         yield Finding(
             id="oom_capacity",
             confidence=0.9,
-            title=f"PyTorch holds {format_bytes(held)} on a card of {format_bytes(total)}: the host has the rest",
+            title=f"PyTorch holds {format_bytes(held)} on a card of {format_bytes(total)}: the rest is in host memory",
             evidence=seen,
         )
     if message and message.limit and held + (message.request or 0) > message.limit:
@@ -201,7 +201,7 @@ def advice(text: Text, message: OutOfMemory | None) -> tuple[Remedy, ...]:
             steps = math.ceil(size / micro)
             first = f"Use micro batch {micro} instead of {size}, with accumulation over {steps} steps (estimated)."
         else:
-            first = f"Use a micro batch of at most {share:.0%} of the present one (estimated), with accumulation."
+            first = f"Use a micro batch of at most {share:.0%} of the current one (estimated), with accumulation."
     segments = Remedy(
         say="Let the allocator's segments grow; set this before Python starts.",
         run="export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
@@ -212,7 +212,9 @@ def advice(text: Text, message: OutOfMemory | None) -> tuple[Remedy, ...]:
         Remedy(say="Use activation checkpointing on the repeated blocks (torch.utils.checkpoint.checkpoint)."),
         # cudaMallocAsync has no segments
         *(() if message and message.is_asynchronous else (segments,)),
-        Remedy(say="Choose a smaller width, depth, sequence or image next, then a larger GPU or several (FSDP)."),
+        Remedy(
+            say="Next, choose a smaller width, depth, sequence or image; after that, a larger GPU or several (FSDP)."
+        ),
         Remedy(say="Let gpudoc measure what fits.", run="gpudoc tune --model cfg.yaml"),
     )
 

@@ -45,7 +45,9 @@ def _find_fallback(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         yield Finding(
             id="cpu_only_torch",
             confidence=0.85,
-            title=f"PyTorch has no index cu{index[1]}: pip took PyPI's torch instead, on Windows the one without CUDA",
+            title=(
+                f"PyTorch has no index cu{index[1]}, so pip took torch from PyPI instead, which has no CUDA on Windows"
+            ),
             evidence=(quote(index, "index"),),
         )
         return

@@ -39,7 +39,7 @@ def judge_data(timeline: Timeline) -> Finding | None:
     if timeline.share(StepPart.DATA) < _WAIT:
         return None
     alone = any("_SingleProcess" in span.name for span in timeline.trace.host.get("data", ()))
-    title = f"{_a_step(timeline, StepPart.DATA)} goes into loading data" + (" in the main process" if alone else "")
+    title = f"{_a_step(timeline, StepPart.DATA)} is spent loading data" + (" in the main process" if alone else "")
     return _finding("too_few_workers" if alone else "dataloader_bottleneck", timeline, StepPart.DATA, title)
 
 
@@ -49,7 +49,7 @@ def judge_sync(timeline: Timeline) -> Finding | None:
         return None
     title = f"The GPU is idle for {_a_step(timeline, StepPart.SYNC)} after values were read from it"
     at = [place for place, _ in timeline.places.get(StepPart.SYNC, ()) if _PLACE.fullmatch(place)]
-    say = f"Read values in {at[0]} every 50 to 100 steps only, and keep sums on the GPU in between." if at else ""
+    say = f"Read values in {at[0]} only every 50 to 100 steps, and keep sums on the GPU in between." if at else ""
     fix = (Remedy(say=say),) if at else ()
     return _finding("gpu_sync_each_step", timeline, StepPart.SYNC, title, fix=fix)
 
@@ -66,7 +66,7 @@ def judge_python(timeline: Timeline) -> Finding | None:
     """The main thread runs Python that is not an operator and loads no data."""
     if timeline.share(StepPart.PYTHON) < _WAIT:
         return None
-    title = f"{_a_step(timeline, StepPart.PYTHON)} goes into Python outside of operators and of the loader"
+    title = f"{_a_step(timeline, StepPart.PYTHON)} is spent in Python outside operators and the loader"
     return _finding("python_bound", timeline, StepPart.PYTHON, title)
 
 
@@ -74,7 +74,7 @@ def judge_talk(timeline: Timeline) -> Finding | None:
     """Communication that no computing hides."""
     if timeline.share(StepPart.COMMUNICATION) < _TALK:
         return None
-    title = f"{_a_step(timeline, StepPart.COMMUNICATION)} is communication that no computing hides"
+    title = f"{_a_step(timeline, StepPart.COMMUNICATION)} is communication that does not overlap with computing"
     return _finding("communication_bound", timeline, StepPart.COMMUNICATION, title)
 
 
@@ -83,7 +83,7 @@ def judge_copies(timeline: Timeline) -> Finding | None:
     pageable = min(timeline.pageable_ms, timeline.parts.get(StepPart.COPY, 0.0))
     if timeline.share(StepPart.COPY) < _COPY or pageable < 0.5 * timeline.parts[StepPart.COPY]:
         return None
-    title = f"{_a_step(timeline, StepPart.COPY)} goes into copies from pageable memory"
+    title = f"{_a_step(timeline, StepPart.COPY)} is spent on copies from pageable memory"
     return _finding("pageable_copies", timeline, StepPart.COPY, title)
 
 

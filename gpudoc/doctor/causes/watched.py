@@ -56,7 +56,7 @@ def judge_compute(watch: Watch, job: JobShares, lead: RankShares) -> Finding | N
                 say=f"Try what may still help: {precision}, torch.compile, channels_last for convolutions, "
                 "a larger batch."
             ),
-            Remedy(say="Have them tried and measured.", run="gpudoc tune --model cfg.yaml --only speed,batch"),
+            Remedy(say="Let gpudoc try and measure them.", run="gpudoc tune --model cfg.yaml --only speed,batch"),
         ),
     )
 

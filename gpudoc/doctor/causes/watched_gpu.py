@@ -21,7 +21,7 @@ from gpudoc.units import format_bytes, format_seconds
 # a device this busy is the limit, whatever the host waits for
 BUSY = 0.9
 IDLE = 0.03
-# of the time of the SMs: below the first tensor cores do next to nothing, above the second fp32 units do their work
+# of the SMs' time: below the first tensor cores do next to nothing, above the second fp32 units do their work
 _NO_TENSOR, _MUCH_FP32 = 0.05, 0.3
 # replicas of one model need the same memory; the GPU that gathers outputs and computes the loss needs more
 UNEVEN = 1.25
@@ -47,7 +47,7 @@ def judge_sync(watch: Watch, lead: RankShares, gpu: DeviceUse) -> Finding | None
             *gpu.observations(),
             estimated(gain),
         ),
-        fix=(Remedy(say=f"Read the value at {worst} every 50 to 100 steps only; keep sums on the GPU in between."),),
+        fix=(Remedy(say=f"Read the value at {worst} only every 50 to 100 steps; keep sums on the GPU in between."),),
     )
 
 
@@ -67,7 +67,7 @@ def judge_launch(lead: RankShares, gpu: DeviceUse) -> Finding | None:
         title=f"The GPU waits for its next kernel: it is busy {percent(gpu.busy)} of the time, the CPU thread that "
         f"launches {percent(lead.cpu)}",
         evidence=(
-            Observation("launching", f"{percent(launching)} of the main thread's time, none of it waiting", STACKS),
+            Observation("launching", f"{percent(launching)} of the main thread's time, without waiting", STACKS),
             Observation("main_thread_cpu", percent(lead.cpu), PROC),
             *gpu.observations(),
         ),
@@ -85,7 +85,7 @@ def judge_precision(gpu: DeviceUse) -> Finding | None:
         sure=0.7,
         title=f"The GPU is busy {percent(gpu.busy)} of the time, and its tensor cores {percent(tensor)}: it computes "
         "in float32 without them",
-        evidence=(Observation("fp32_units", f"{percent(fp32)} of the time of the SMs", NVML), *gpu.observations()),
+        evidence=(Observation("fp32_units", f"{percent(fp32)} of the SMs' time", NVML), *gpu.observations()),
     )
 
 
@@ -98,7 +98,7 @@ def judge_copies(watch: Watch, lead: RankShares, gpu: DeviceUse) -> Finding | No
         "pageable_copies",
         lost=share,
         sure=0.7,
-        title=f"{percent(share)} of the time the main thread copies batches to the GPU and waits for it",
+        title=f"{percent(share)} of the time the main thread copies batches to the GPU and waits",
         evidence=(
             *spent(watch, lead, "copying", "copied_at", Phase.TRANSFER),
             *gpu.observations(),
@@ -205,7 +205,7 @@ def judge_cpu_by_mistake(lead: RankShares, devices: Sequence[DeviceUse], gpu: De
         "training_on_cpu",
         lost=1.0,
         sure=0.9,
-        title="It trains on the CPU, and the GPU does nothing",
+        title="The job trains on the CPU while the GPU is idle",
         evidence=(
             Observation("computing_on_the_cpu", f"{percent(lead.share(*COMPUTE))} of the main thread's time", STACKS),
             *gpu.observations(),
@@ -231,7 +231,7 @@ def judge_dataparallel(watch: Watch, lead: RankShares, devices: Sequence[DeviceU
         lost=max(passing, 1 - busy),
         sure=0.85,
         title=f"nn.DataParallel drives {len(working)} GPUs from one process: they are busy {percent(busy)} of the "
-        f"time, and GPU {first.index} holds {fuller:.1f} times the memory of the others",
+        f"time, and GPU {first.index} holds {fuller:.1f} times as much memory as the others",
         evidence=(
             Observation("memory_used", ", ".join(_held(d) for d in working[:8]), NVML),
             Observation("gpus_busy", ", ".join(f"GPU {d.index}: {percent(d.busy)}" for d in working[:8]), NVML),

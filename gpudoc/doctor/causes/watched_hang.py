@@ -66,7 +66,7 @@ def judge_hang(watch: Watch, job: JobShares, ranks: Sequence[RankShares]) -> Fin
         ),
         fix=(
             Remedy(say=fix),
-            Remedy(say="See every thread of it.", run=f"py-spy dump --subprocesses --pid {watch.pid}"),
+            Remedy(say="See all of its threads.", run=f"py-spy dump --subprocesses --pid {watch.pid}"),
         ),
     )
 
@@ -92,14 +92,14 @@ def _busy(watch: Watch, ranks: Sequence[RankShares]) -> Finding | None:
         lost=0.0,
         sure=0.55,
         title=f"Busy at {where} in {python[0].frame.function}() for {share * watch.seconds:.0f} s without a training "
-        "step: an endless loop, or a long calculation",
+        "step: an endless loop or a long computation",
         evidence=(
             Observation("main_thread_cpu", f"{lead.cpu:.2f} cores", PROC),
             Observation("stack", f"{where}  {python[0].text}".rstrip(), STACKS),
         ),
         fix=(
             Remedy(say=f"See whether the loop at {where} can end: print what its condition reads."),
-            Remedy(say="See every thread of it.", run=f"py-spy dump --locals --pid {watch.pid}"),
+            Remedy(say="See all of its threads.", run=f"py-spy dump --locals --pid {watch.pid}"),
         ),
     )
 
@@ -109,7 +109,7 @@ def _what_moves(watch: Watch, ranks: Sequence[RankShares], seconds: float) -> st
     begin = watch.seconds - seconds
     moved = sum(_added(track.moved, begin) for track in watch.processes)
     if moved > STILL_BYTES_PER_S * seconds:
-        return f"it stands in one place, but moves {format_bytes(moved / seconds)} per second"
+        return f"it stays at one place, but transfers {format_bytes(moved / seconds)} per second"
     for rank in ranks:
         woken = _added(rank.track.wakes, begin) if rank.track is not None else 0.0
         if woken > STILL_WAKES_PER_S * seconds and any(map(_of_network, rank.last_stack[-3:])):

@@ -20,7 +20,7 @@ WAITED = 0.15
 def judge_threads(watch: Watch, job: JobShares) -> Finding | Skip | None:
     """More threads ready to run than CPUs, by threads inside processes and not by the number of loader workers."""
     if all(isinstance(t.queued_s, Absent) for t in watch.processes):
-        return Skip("/proc/PID/schedstat is not there")
+        return Skip("there is no /proc/PID/schedstat")
     outside_workers = job.cpu_demand - job.worker_demand
     per_worker = job.worker_demand / job.num_workers if job.num_workers else 0.0
     crowded = job.cpu_demand >= OVERSUBSCRIBED * job.cpus and job.cpu_demand >= job.cpus + 1
@@ -34,7 +34,7 @@ def judge_threads(watch: Watch, job: JobShares) -> Finding | Skip | None:
         "cpu_oversubscription",
         lost=0.5,
         sure=0.85,
-        title=f"{job.cpu_demand:.0f} threads at a time want {job.cpus:g} CPUs",
+        title=f"{job.cpu_demand:.0f} threads at a time need {job.cpus:g} CPUs",
         evidence=(
             Observation(
                 "threads_ready_to_run", f"{job.cpu_demand:.1f} on average, {job.cpu_used:.1f} of them ran", PROC
@@ -81,8 +81,10 @@ def judge_quota(watch: Watch, job: JobShares, limits: Limits) -> Finding | None:
         "cgroup_cpu_limit",
         lost=share,
         sure=0.9,
-        title=f"The CPU quota of {quota:g} stops the job in {percent(share)} of all periods; "
-        f"{limits.cpus_affinity} CPUs are seen",
+        title=(
+            f"The CPU quota of {quota:g} stops the job in {percent(share)} of all periods; {limits.cpus_affinity} "
+            "CPUs are visible"
+        ),
         evidence=(
             Observation("cpu.max", f"{quota:g} CPUs", "cgroup"),
             Observation("throttled_periods", f"{stopped} of {periods}", "cpu.stat"),
@@ -91,7 +93,7 @@ def judge_quota(watch: Watch, job: JobShares, limits: Limits) -> Finding | None:
         ),
         fix=(
             Remedy(say="Ask for more CPUs: docker run --cpus, Kubernetes resources.limits.cpu, Slurm --cpus-per-task."),
-            Remedy(say=f"Fit into the quota: OMP_NUM_THREADS={fitting}, and num_workers at most {fitting}."),
+            Remedy(say=f"Stay within the quota: OMP_NUM_THREADS={fitting}, and num_workers at most {fitting}."),
         ),
     )
 

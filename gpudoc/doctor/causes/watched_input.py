@@ -60,7 +60,7 @@ def _recreated(watch: Watch, job: JobShares, lead: RankShares, share: float) -> 
         "workers_recreated_each_epoch",
         lost=share,
         sure=0.85,
-        title=f"{percent(share)} of the time goes into starting loader workers again for each epoch",
+        title=f"{percent(share)} of the time is spent restarting loader workers for each epoch",
         evidence=(
             Observation("worker_restarts", f"{percent(share)} of the time, with the wait for the first batch", STACKS),
             Observation("workers_started", f"{job.worker_births} while watched ({job.seconds:.0f} s)", PROC),
@@ -81,7 +81,7 @@ def _in_main(watch: Watch, job: JobShares, lead: RankShares) -> Finding:
         return finding(
             "collate_in_main_process",
             lost=share,
-            title=f"{percent(collating)} of the time goes into collating batches in the main process",
+            title=f"{percent(collating)} of the time is spent collating batches in the main process",
             evidence=(*seen, *_with_plan(plan)),
             fix=(use_workers, cheaper) if helps else (cheaper,),
         )
@@ -107,10 +107,10 @@ def _small_batches(plan: LoaderPlan, share: float, seen: tuple[Observation, ...]
     return finding(
         "dataloader_bottleneck",
         lost=share,
-        title=f"{percent(share)} of the time goes into loading batches that are too small for workers to help",
+        title=f"{percent(share)} of the time is spent loading batches that are too small for workers to help",
         evidence=(*seen, *_with_plan(plan)),
         fix=(
-            Remedy(say="Make each sample cheaper: build tensors once, before training, and only index them then."),
+            Remedy(say="Make each sample cheaper: build tensors once, before training, then only index them."),
             Remedy(
                 say="Load a batch at a time instead: a Dataset with __getitems__, or larger batches; then use workers."
             ),
@@ -205,8 +205,10 @@ def _slow_storage(
                 "ones that are read in order."
             ),
             Remedy(
-                say=f"Hide the waiting until then: use more workers (try "
-                f"num_workers={round(2 * job.num_workers)}), which cost no CPU while they wait."
+                say=(
+                    f"Until then, hide the waiting: use more workers (try num_workers={round(2 * job.num_workers)}), "
+                    "which cost no CPU while they wait."
+                )
             ),
         ),
     )
@@ -218,9 +220,9 @@ def _too_many(job: JobShares, waiting: float, seen: tuple[Observation, ...]) -> 
         "too_many_workers",
         lost=waiting,
         sure=0.75,
-        title=f"{job.num_workers:.0f} loader workers share {job.cpus:g} CPUs and stand in each other's way",
+        title=f"{job.num_workers:.0f} loader workers share {job.cpus:g} CPUs and slow each other down",
         evidence=(*seen, _cpus(job), Observation("workers_wait_for_a_cpu", f"{percent(queued)} of the time", PROC)),
-        fix=(Remedy(say=f"Use as many workers as there are CPUs: num_workers={max(1, int(job.cpus))}."),),
+        fix=(Remedy(say=f"Use as many workers as CPUs: num_workers={max(1, int(job.cpus))}."),),
     )
 
 
@@ -229,7 +231,7 @@ def _decode_bound(job: JobShares, lead: RankShares, seen: tuple[Observation, ...
     return finding(
         "decode_bound",
         lost=lost,
-        title=f"{percent(lost)} of the time goes into data, and decoding fills the {job.cpus:g} CPUs: more "
+        title=f"{percent(lost)} of the time is spent on data, and decoding saturates the {job.cpus:g} CPUs: more "
         f"workers cannot help",
         evidence=(*seen, Observation("upper_bound_of_gain", f"{without(lost):.2f}x if data cost nothing", MODEL)),
     )
@@ -260,8 +262,8 @@ def _workers(job: JobShares, plan: LoaderPlan, number: int) -> str:
     if number <= job.cpus:
         return limit
     warns = (
-        f" PyTorch warns of more workers than CPUs ({job.cpus:g}), but here they help: loading waits "
-        f"{percent(plan.waits)} of its time, and needs no CPU meanwhile."
+        f" PyTorch warns about more workers than CPUs ({job.cpus:g}), but here they help: loading waits "
+        f"{percent(plan.waits)} of its time and needs no CPU while it waits."
     )
     if not plan.ladder:
         return limit + warns

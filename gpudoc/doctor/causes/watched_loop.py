@@ -28,7 +28,7 @@ def judge_python(watch: Watch, lead: RankShares) -> Finding | None:
     return finding(
         "python_bound",
         lost=share,
-        title=f"{percent(share)} of the time goes into your own Python code, most at {worst}{_function(lead)}",
+        title=f"{percent(share)} of the time is spent in your own Python code, mostly at {worst}{_function(lead)}",
         evidence=(*spent(watch, lead, "python_in_the_loop", "time_goes_to", *_OWN), estimated(without(share))),
         fix=(
             Remedy(
@@ -58,7 +58,7 @@ def judge_logging(watch: Watch, lead: RankShares) -> Finding | None:
     return finding(
         "logging_each_step",
         lost=share,
-        title=f"{percent(share)} of the time goes into logging, most at {worst}",
+        title=f"{percent(share)} of the time is spent on logging, mostly at {worst}",
         evidence=(*spent(watch, lead, "logging", "time_goes_to", Phase.LOGGING), estimated(without(share))),
     )
 
@@ -76,10 +76,10 @@ def judge_checkpoint(watch: Watch, lead: RankShares) -> Finding | None:
         "checkpoint_too_often",
         lost=share,
         sure=0.75,
-        title=f"{percent(share)} of the time goes into writing checkpoints ({spans} seen in {watch.seconds:.0f} s)",
+        title=f"{percent(share)} of the time is spent writing checkpoints ({spans} seen in {watch.seconds:.0f} s)",
         evidence=(*spent(watch, lead, "checkpoint", "saved_at", Phase.CHECKPOINT), *rate, estimated(without(share))),
         fix=(
-            Remedy(say=f"Save {max(2, round(share / 0.02))} times less often: then it costs about 2 % of the time."),
+            Remedy(say=f"Save {max(2, round(share / 0.02))} times less often; then it takes about 2 % of the time."),
             Remedy(say="Save in the background instead: copy the state to host memory, and write it in a thread."),
         ),
     )
@@ -104,7 +104,7 @@ def judge_communication(watch: Watch, job: JobShares, lead: RankShares) -> Findi
     return finding(
         "communication_bound",
         lost=total * 0.9,
-        title=f"{percent(total)} of the time goes into communication between the ranks{hint}",
+        title=f"{percent(total)} of the time is spent on communication between the ranks{hint}",
         evidence=(
             Observation("in_collectives", f"{percent(share)} of the ranks' time", STACKS),
             Observation("waiting_inside_backward", percent(in_backward), PROC),

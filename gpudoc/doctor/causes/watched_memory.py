@@ -19,11 +19,13 @@ WORKER_SETTLED_AFTER_S = 5.0
 # both, and the time that is looked at, are seconds of a job that gets the CPU it wants: beside others a warm-up of ten
 # seconds takes forty and looks like a leak all along
 LEAST_AT_WORK_S = 8.0
-_TOO_SHORT = f"memory is looked at over {LEAST_SECONDS:.0f} s at least: --seconds 20"
+_TOO_SHORT = f"memory needs to be watched for {LEAST_SECONDS:.0f} s or more: --seconds 20"
 # 40 MiB/s in two ranks of DDP over gloo, nothing with one arena (torch 2.13, glibc 2.36, 2026-11-21)
 _ARENAS = Remedy(
-    say="Try with one of glibc's arenas: ranks that exchange over gloo allocate in many threads, and arenas keep the "
-    "holes; when memory stays, that was it.",
+    say=(
+        "Try a single glibc arena: ranks that communicate over gloo allocate in many threads, and each arena keeps "
+        "its holes. If memory then stays constant, that was the cause."
+    ),
     run="MALLOC_ARENA_MAX=1 torchrun ... train.py",
 )
 # in the first steps the allocator learns the sizes, and a crowded machine takes seconds for each
@@ -60,8 +62,10 @@ def judge_growth(watch: Watch, job: JobShares) -> Finding | Skip | None:
             "leak_graph_kept",
             lost=0.5,
             sure=0.8,
-            title=f"The loss is kept with its graph at {kept[0]}: memory grows by {format_bytes(total)} per second, "
-            f"{left}",
+            title=(
+                f"The loss is kept with its graph at {kept[0]}: memory grows by {format_bytes(total)} per second, "
+                f"{left}"
+            ),
             evidence=seen,
             fix=(Remedy(say=f"Keep the number, not the tensor, at {at}: loss.item() or loss.detach()."),),
         )
@@ -86,18 +90,18 @@ def judge_growth(watch: Watch, job: JobShares) -> Finding | Skip | None:
 def _warms_up(watch: Watch, job: JobShares, gets: float) -> str:
     """Why memory that grows says nothing here, as it grows at first in every job; '' where it says something."""
     if any(r.startup_samples or r.share(Phase.STARTUP) > 0.02 for r in job.ranks) or not job.ranks:
-        return "the job was starting up, when memory always grows"
+        return "the job was starting up, and memory always grows then"
     if watch.seconds < LEAST_SECONDS:
         return _TOO_SHORT
     steps = _steps(job)
     if steps is not None and steps < LEAST_STEPS:
-        return f"{steps} steps were seen, and memory is looked at over {LEAST_STEPS} at least: --seconds 120"
+        return f"{steps} steps were seen, but judging memory takes {LEAST_STEPS} or more: --seconds 120"
     if watch.seconds * gets >= LEAST_AT_WORK_S:
         return ""
     # with the seconds in which it has not settled yet
     least_s = math.ceil((LEAST_AT_WORK_S + SETTLED_AFTER_S) / gets / 10) * 10
-    told = f"others leave the job {percent(gets)} of the CPU that it wants"
-    return f"{told}, so that it warms up slowly: --seconds {least_s}"
+    told = f"other processes leave the job {percent(gets)} of the CPU time it needs"
+    return f"{told}, so it warms up slowly: --seconds {least_s}"
 
 
 def _steps(job: JobShares) -> int | None:
@@ -167,7 +171,7 @@ def judge_copied_pages(watch: Watch, job: JobShares) -> Finding | Skip | None:
         title=f"{who} the data set's Python objects page by page: {format_bytes(total)} per second",
         evidence=(
             Observation("copied", own, PROC),
-            Observation("still_shared", f"{format_bytes(shared)}, the most that they can still copy", PROC),
+            Observation("still_shared", f"{format_bytes(shared)}, the most they can still copy", PROC),
             Observation("time_left", _until_full(_room(watch), total, shared), MODEL),
         ),
     )
@@ -180,7 +184,7 @@ def _cannot_tell(watch: Watch, job: JobShares) -> str:
         return _TOO_SHORT
     # a page is counted by how many share it, so a worker that begins or ends changes the figures of the others
     if any(w.track.born_during_watch or w.track.died_during_watch for w in job.workers):
-        return "loader workers began or ended while watched"
+        return "loader workers started or ended during the watch"
     return ""
 
 

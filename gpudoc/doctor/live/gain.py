@@ -19,7 +19,7 @@ ENOUGH = 1.1
 MOST_WORKERS = 64
 # workers that need a CPU for more of their time are no more than there are CPUs
 WAITS = 0.3
-HANDING = "what handing over a batch costs"
+HANDING = "the cost of passing a batch"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,13 +70,13 @@ def _no_step(report: Report, lead: RankShares, watch: Watch) -> Observation | No
     """What was seen in place of training steps; None when there were some."""
     if lead.share(Phase.STARTUP) >= MOSTLY:
         share = percent(lead.share(Phase.STARTUP))
-        return Observation("start_up", f"{share} of the time went into start-up: it does not train yet", STACKS)
+        return Observation("start_up", f"{share} of the time was start-up: the job is not training yet", STACKS)
     if lead.share(*TRAINING, Phase.COLLECTIVE) > 0:
         return None
     phase = max(lead.phases, key=lambda each: lead.phases[each])
     moves = next((f"; {skip.because}" for skip in report.skipped if skip.id == "job_hung"), "")
     site = next(iter(lead.sites.get(phase, ())), None)
-    where = "" if site is None else f", most of it at {place(site.frame, watch)}"
+    where = "" if site is None else f", mostly at {place(site.frame, watch)}"
     text = f"no training step was seen: {phase.value} {percent(lead.share(phase))} of the time{where}{moves}"
     return Observation("no_training_step", text, STACKS)
 

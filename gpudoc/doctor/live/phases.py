@@ -33,7 +33,7 @@ class Phase(str, Enum):
     UNCLEAR = "your code"
     SLEEP = "sleeping or blocked"
     STARTUP = "start-up"
-    LAUNCHER = "waiting for its processes"
+    LAUNCHER = "waiting for child processes"
     OTHER = "the framework"
 
 

@@ -39,9 +39,11 @@ def measure() -> Fact[Handoff]:
             own_python(_CALL), capture_output=True, text=True, timeout=DEADLINE_S, start_new_session=True, check=False
         )
     except subprocess.TimeoutExpired:
-        return Absent("passing batches took too long to measure")
+        return Absent("measuring how long a batch takes to pass took too long")
     words = done.stdout.split()
-    return Handoff(float(words[0]), float(words[1])) if len(words) == 2 else Absent("passing batches did not work")
+    return (
+        Handoff(float(words[0]), float(words[1])) if len(words) == 2 else Absent("the test of passing batches failed")
+    )
 
 
 def main() -> None:

@@ -230,8 +230,8 @@ class _Job:
             if spool.num_bytes_kept > WARN_BYTES and not self._has_warned:
                 self._has_warned = True
                 self.say(
-                    f"! what the command writes fills {self.folder.parent}, which cannot free what was read: "
-                    f"{spool.cannot_free}; TMPDIR=/another/folder gpudoc doctor ... takes another place"
+                    f"! the output of the command fills {self.folder.parent}, which cannot free the part already read: "
+                    f"{spool.cannot_free}; TMPDIR=/another/folder gpudoc doctor ... uses another folder"
                 )
 
     def wait_until_it_trains(self, progress: Progress) -> int | None:
@@ -256,7 +256,7 @@ class _Job:
                     return target
             if target is not None and waited > LONGEST_START_S:
                 return target
-            progress.advance(waited, LONGEST_START_S, "the command starts; watching begins with its first step")
+            progress.advance(waited, LONGEST_START_S, "the command is starting; watching begins at its first step")
             time.sleep(TICK_S)
         return None
 

@@ -48,7 +48,7 @@ class Counters:
 
     def _begin(self) -> None:
         if not self._nv.nvmlGpmQueryDeviceSupport(self._handle).isSupportedDevice:
-            raise _NotThereError("this GPU has no such counters: Hopper and newer have them")
+            raise _NotThereError("this GPU has no such counters; Hopper and newer have them")
         self._instance = self._used_instance()
         self._samples = [self._nv.nvmlGpmSampleAlloc(), self._nv.nvmlGpmSampleAlloc()]
         self._take(self._samples[0])
@@ -63,7 +63,9 @@ class Counters:
         processes = self._nv.nvmlDeviceGetComputeRunningProcesses(self._handle)
         used = {process.gpuInstanceId for process in processes} - {None, _NO_INSTANCE}
         if len(used) != 1:
-            raise _NotThereError(f"{len(used)} MIG instances of this GPU are in use, and counters are read of one")
+            raise _NotThereError(
+                f"{len(used)} MIG instances of this GPU are in use, but counters can be read for only one"
+            )
         return int(used.pop())
 
     def _take(self, sample: Any) -> None:

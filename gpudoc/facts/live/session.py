@@ -144,7 +144,7 @@ class Looking:
             seconds=self.elapsed_s,
             stacks=self._with_lines(stacks),
             close_up=Absent("not taken"),
-            handoff=Absent("not looked at"),
+            handoff=Absent("not examined"),
             glances=Absent("py-spy is not installed") if self._dumper is None else self._dumper.seen,
             processes=self._tree.tracks(),
             limits=self._limits.finish(),
@@ -238,7 +238,7 @@ class _Dumper:
     @property
     def seen(self) -> Fact[tuple[Glance, ...]]:
         """The looks until now."""
-        return tuple(self._seen) if self._seen else Absent(self._refused or "no look succeeded")
+        return tuple(self._seen) if self._seen else Absent(self._refused or "no sample succeeded")
 
     def _collect(self) -> None:
         if self._running is None:

@@ -36,7 +36,7 @@ def choose(pid: int, root: str = "/proc") -> WatchTarget:
     if stat is None:
         raise GpudocError(f"no process {pid} runs here", hint=_elsewhere(pid))
     if stat.state in "ZX":
-        raise GpudocError(f"process {pid} ({stat.name}) has finished", hint="give the PID of a running job")
+        raise GpudocError(f"process {pid} ({stat.name}) has finished", hint="pass the PID of a running job")
     launcher = _launcher_above(pid, root)
     if launcher is not None:
         return WatchTarget(launcher, f"{pid} is one rank; watching all ranks of its launcher {launcher}")
@@ -50,16 +50,16 @@ def choose(pid: int, root: str = "/proc") -> WatchTarget:
         # a shell or `uv run` starts one Python; the first in order is above its own workers
         return WatchTarget(below[0], f"{pid} ({stat.name}) is not Python; watching {below[0]} below it")
     raise GpudocError(
-        f"process {pid} ({stat.name}) is not a Python process and started none",
-        hint="give the PID of the python that trains: pgrep -af python",
+        f"process {pid} ({stat.name}) is not a Python process and has started none",
+        hint="pass the PID of the Python process that trains: pgrep -af python",
     )
 
 
 def _elsewhere(pid: int) -> str:
     inside = pathlib.Path("/.dockerenv").exists() or pathlib.Path("/run/.containerenv").exists()
     if inside:
-        return f"in a container only its own processes are visible: run gpudoc where {pid} was listed"
-    return "give the PID of a running job: pgrep -af python"
+        return f"inside a container only its own processes are visible: run gpudoc where {pid} was listed"
+    return "pass the PID of a running job: pgrep -af python"
 
 
 def is_python(pid: int, root: str = "/proc") -> bool:

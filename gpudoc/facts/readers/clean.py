@@ -108,7 +108,7 @@ def clean(data: Data, source: str = "", *, name: str = "the input") -> tuple[Lin
         for number, raw in enumerate(text.split("\n"), start=piece.first_line):
             lines += [Line(number, part, source) for part in clean_line(raw)]
     if not any(line.text.strip() for line in lines):
-        raise GpudocError(f"{name} is empty", hint="give a report or a log with text in it")
+        raise GpudocError(f"{name} is empty", hint="pass a report or a log that contains text")
     return tuple(_thinned(lines))
 
 
@@ -171,7 +171,7 @@ def encoding_of(data: Data, name: str) -> str:
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16-le" if head.startswith(codecs.BOM_UTF16_LE) else "utf-16-be"
     if not head.strip(b"\0 \t\r\n") and not data[-len(head) :].strip(b"\0 \t\r\n"):
-        raise GpudocError(f"{name} is empty", hint="give a report or a log with text in it")
+        raise GpudocError(f"{name} is empty", hint="pass a report or a log that contains text")
     even, odd = head[0::2].count(0), head[1::2].count(0)
     if max(even, odd) > 0.3 * len(head) / 2 and min(even, odd) < 0.05 * len(head) / 2:
         return "utf-16-le" if odd > even else "utf-16-be"
@@ -183,7 +183,7 @@ def encoding_of(data: Data, name: str) -> str:
     strange = sum(1 for c in text if (c < " " and c not in "\t\n\r\x1b\x00\x08\x0c") or c == "\ufffd")
     if strange > 0.1 * len(text) or (head.count(0) > 0.2 * len(head)):
         raise GpudocError(
-            f"{name} is a binary file, not text", hint="give the log as text, or the output of a command: ... > out.txt"
+            f"{name} is a binary file, not text", hint="pass the log as text, or the output of a command: ... > out.txt"
         )
     return encoding
 

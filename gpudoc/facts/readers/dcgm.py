@@ -14,7 +14,7 @@ from gpudoc.facts.readers.model import Line
 from gpudoc.patterns import Pattern
 
 DIAG, HEALTH = "dcgmi diag", "dcgmi health"
-NO_GPU_NAMED = Absent("the tool names no GPU")
+NO_GPU_NAMED = Absent("the tool does not name the GPU")
 _RESULTS = {
     "pass": "pass", "fail": "fail", "warn": "warn", "skip": "skip", "not run": "skip",
     "healthy": "pass", "warning": "warn", "failure": "fail", "internal error": "fail",

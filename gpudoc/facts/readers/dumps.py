@@ -87,12 +87,14 @@ def read_dump(data: Data, name: str) -> RankTrace | tuple[MemorySnapshot, ...]:
         raise
     except _NotPlainError as problem:
         raise GpudocError(
-            f"{name} is a pickle that holds {problem}, and reading that could run code",
-            hint="dumps of NCCL's flight recorder and of torch.cuda.memory, which doctor reads, hold plain values only",
+            f"{name} is a pickle that contains {problem}, and reading it could run code",
+            hint=(
+                "doctor reads dumps of NCCL's flight recorder and of torch.cuda.memory, which contain only plain values"
+            ),
         ) from problem
     except Exception as problem:
         # on bytes that are no pickle the reader stumbles in many ways
-        raise GpudocError(f"{name} is a damaged pickle: {problem!r}", hint="was it copied whole?") from problem
+        raise GpudocError(f"{name} is a damaged pickle: {problem!r}", hint="was it copied completely?") from problem
 
 
 def _read_content(content: object, name: str) -> RankTrace | tuple[MemorySnapshot, ...]:
@@ -101,7 +103,7 @@ def _read_content(content: object, name: str) -> RankTrace | tuple[MemorySnapsho
     if isinstance(content, Mapping) and "segments" in content:
         return tuple(_snapshots(content, name))
     raise GpudocError(
-        f"{name} is a pickle, and neither a dump of NCCL's flight recorder nor a memory snapshot",
+        f"{name} is a pickle, but neither a dump of NCCL's flight recorder nor a memory snapshot",
         hint="torch.cuda.memory._dump_snapshot('memory.pickle'), or TORCH_NCCL_DUMP_ON_TIMEOUT=1",
     )
 

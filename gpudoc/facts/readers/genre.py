@@ -62,10 +62,10 @@ def genre_of(text: str, name: str = "") -> Kind:
         return PASTE
     # people paste a few lines of their program beside what happened, and say so in its comments
     if (name.lower().endswith(".py") or head.count("\n") >= _FEWEST_LINES) and _is_program(head):
-        return Kind("source", "the whole of it is a Python program")
+        return Kind("source", "the whole text is a Python program")
     if name.lower().endswith(_SETTINGS) and _is_settings(head):
         is_own = _OWN_CONFIG.search(head) and "\ndata:" in f"\n{head}"
-        return Kind("configuration", "a config for gpudoc" if is_own else "settings of a program")
+        return Kind("configuration", "a config for gpudoc" if is_own else "a program's settings")
     return _markdown(head.splitlines(), named_so=name.lower().endswith(_ENDINGS))
 
 
@@ -110,7 +110,7 @@ def _markdown(lines: list[str], *, named_so: bool) -> Kind:
             links += sum(1 for _ in _LINK.finditer(line))
             rows += bool(_TABLE.match(line))
         before = line
-    why = f"{headings} headings, {fences} fenced examples, {links} links, nobody's own report"
+    why = f"{headings} headings, {fences} fenced examples, {links} links, and no report of a machine"
     whole = headings >= _FEWEST_HEADINGS and fences + links + rows >= _FEWEST_MARKS and (fences or links)
     if whole or (named_so and headings):
         return Kind("documentation", why)

@@ -62,7 +62,7 @@ def load(path: Path) -> Data:
     except FileNotFoundError as problem:
         raise GpudocError(
             f"no such file: {named}",
-            hint="give the path of a report or log, an error's own words in quotes, or - for stdin",
+            hint="pass the path of a report or log, the text of an error in quotes, or - for stdin",
         ) from problem
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "strerror", None) or str(problem)
@@ -86,12 +86,12 @@ def unpacked(data: Data, name: str) -> bytes:
                 )
     except TooManyPartsError:
         raise GpudocError(
-            f"{escape_line(name)} is packed in more than {MOST_PARTS:,} parts", hint=_part_of(name)
+            f"{escape_line(name)} consists of more than {MOST_PARTS:,} parts", hint=_part_of(name)
         ) from None
     except zlib.error as problem:
         if not out:
             raise GpudocError(
-                f"{escape_line(name)} cannot be unpacked: {problem}", hint="give the text itself"
+                f"{escape_line(name)} cannot be unpacked: {problem}", hint="pass the text itself"
             ) from problem
     return bytes(out)
 
@@ -228,7 +228,7 @@ def load_stdin() -> bytes:
     data = sys.stdin.buffer.read(_MOST_HELD_BYTES + 1)
     if len(data) > _MOST_HELD_BYTES:
         raise GpudocError(
-            f"standard input holds more than {_MOST_HELD_BYTES >> 20} MiB",
+            f"standard input is larger than {_MOST_HELD_BYTES >> 20} MiB",
             hint="gpudoc doctor train.log reads a file of any size; or: tail -c 100M train.log | gpudoc doctor -",
         )
     data = unpacked(data, _STDIN) if data[:2] == GZIP else data

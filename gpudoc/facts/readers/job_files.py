@@ -78,10 +78,10 @@ def find_logs(folder: Path) -> tuple[Path, ...]:
         else:
             others += 1
     if not found:
-        held = f"{others} other files" if others else "nothing"
+        held = f"only {others} other files" if others else "it is empty"
         raise GpudocError(
-            f"{escape_line(folder)} holds no log: it holds {held}",
-            hint=f"give the folder of a job's logs, or one log: gpudoc doctor {quote_path(folder / 'train.log')}",
+            f"{escape_line(folder)} contains no log: {held}",
+            hint=f"pass the folder of a job's logs, or one log: gpudoc doctor {quote_path(folder / 'train.log')}",
         )
     return tuple(found)
 
@@ -99,7 +99,7 @@ def _walk(folder: Path) -> Iterator[Path]:
             if count > _MOST_FILES:
                 raise GpudocError(
                     f"{escape_line(folder)} holds more than {_MOST_FILES:,} files",
-                    hint="give the folder of one job's logs",
+                    hint="pass the folder of one job's logs",
                 )
             if not name.startswith("."):
                 yield Path(place, name)

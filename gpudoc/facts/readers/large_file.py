@@ -30,7 +30,7 @@ def open_regular(path: Path) -> int:
     handle = os.open(path, HOW_TO_OPEN)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise OSError(errno.EINVAL, "it was replaced while it was opened, and is not a file any more", str(path))
+        raise OSError(errno.EINVAL, "it was replaced while gpudoc opened it, and is no longer a file", str(path))
     return handle
 
 

@@ -39,7 +39,7 @@ def read_database(path: Path) -> Trace:
         with sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True) as base:
             tables = {str(name) for (name,) in base.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             if not tables & {_KERNELS, _RUNTIME}:
-                raise GpudocError(f"{path.name} is a database, and not one of Nsight Systems", hint=_HINT)
+                raise GpudocError(f"{path.name} is a database, but not from Nsight Systems", hint=_HINT)
             _read(base, tables, gather)
     except (sqlite3.Error, UnicodeDecodeError) as problem:
         # sqlite3 quotes the damaged place in its message, which need not be text

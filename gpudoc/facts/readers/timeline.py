@@ -24,8 +24,8 @@ class StepPart(str, Enum):
     """A part of a step. The first three are what the device did, the others what it, or the main thread, waited for."""
 
     COMPUTE = "computing"
-    COMMUNICATION = "communication that nothing hides"
-    COPY = "copies that nothing hides"
+    COMMUNICATION = "communication without overlap"
+    COPY = "copies without overlap"
     DATA = "loading data"
     SYNC = "waiting for values to be read"
     LAUNCH = "launching work"

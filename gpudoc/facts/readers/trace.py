@@ -133,7 +133,7 @@ class TraceGather:
         """What was collected, of the thread that trains; GpudocError when there is nothing of a training process."""
         if not self._host and not self._work:
             raise GpudocError(
-                f"{origin} is a trace without any operator, kernel or step of a training process",
+                f"{origin} is a trace that contains no operator, kernel or step of a training process",
                 hint="record it with torch.profiler, or with nsys and `nsys export --type sqlite`",
             )
         main = self._main_thread()

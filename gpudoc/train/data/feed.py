@@ -111,7 +111,7 @@ class WorkerFeed:
             try:
                 batch: Batch = next(self._batches)
             except StopIteration:
-                raise RuntimeError("the loader ended before the training") from None
+                raise RuntimeError("the loader ended before training did") from None
             except Exception as problem:
                 if self._asked_meanwhile():
                     return None
@@ -200,7 +200,7 @@ def _explain(problem: Exception) -> Exception:
     # a worker that dies while it hands a batch over closes the socket that the tensors' descriptors come through
     cut_off = isinstance(problem, ConnectionError | EOFError)
     if cut_off or "exited unexpectedly" in text or "killed by signal" in text:
-        text = text or "the connection to it broke"
-        hint = "--num-workers 0 shows the error itself; a full /dev/shm or too little memory kills workers too"
+        text = text or "its connection broke"
+        hint = "--num-workers 0 shows the error itself; a full /dev/shm or too little memory also kills workers"
         return GpudocError(f"a loader worker died: {text.splitlines()[0]}", hint=hint, exit_code=ExitCode.BAD_ANSWER)
     return problem

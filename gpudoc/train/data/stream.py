@@ -164,8 +164,8 @@ class StreamReader(torch.utils.data.Dataset[Batch]):
             except Exception as problem:
                 if self.keeps_place and is_out_of_memory(problem):
                     raise GpudocError(
-                        f"out of memory in the data set's own iterator, after {self._position} samples; what keeps its "
-                        "place cannot be asked for the same sample again",
+                        f"out of memory in the data set's own iterator, after {self._position} samples; it keeps "
+                        "its own place, so it cannot deliver the same sample again",
                         hint="run the same command again with a smaller batch or more memory: it continues from the "
                         "last checkpoint",
                         exit_code=ExitCode.BAD_ANSWER,
@@ -179,14 +179,14 @@ class StreamReader(torch.utils.data.Dataset[Batch]):
     def _end_pass(self) -> None:
         if self._length != ENDLESS:
             raise GpudocError(
-                f"the data set ended after {self._position} samples, and its __len__ says {self._length}",
-                hint="make both agree, or leave __len__ out and give --steps N",
+                f"the data set ended after {self._position} samples, but its __len__ says {self._length}",
+                hint="make both agree, or leave out __len__ and set --steps N",
                 exit_code=ExitCode.BAD_ANSWER,
             )
         if self._position == self._pass_began:
             raise GpudocError(
                 f"the data set gave no sample in pass {self._pass}",
-                hint="does its __iter__ return the same exhausted iterator again?",
+                hint="does its __iter__ return the same, exhausted iterator again?",
                 exit_code=ExitCode.BAD_ANSWER,
             )
         self._pass += 1
@@ -224,7 +224,7 @@ def eval_reader_of(workload: Workload, seed: int) -> Reads | None:
         return Reader(dataset, workload.collate, seed)
     if not isinstance(dataset, Sized):
         raise GpudocError(
-            "data.eval: an iterable data set without a length", hint="give it __len__: evaluation must end"
+            "data.eval: an iterable data set without a length", hint="define __len__, because evaluation must end"
         )
     return StreamReader(dataset, workload.collate, seed, len(dataset))
 

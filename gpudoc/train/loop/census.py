@@ -279,8 +279,8 @@ def _size(storage: torch.UntypedStorage, device: torch.device) -> int:
 def _why_not(stepper: Stepper) -> str:
     """Why what autograd keeps cannot be watched; empty when it can."""
     if hasattr(stepper.parts.forward, "_orig_mod"):
-        return "what compiled code keeps cannot be watched"
-    return "what ranks gather for a moment looks the same as what they keep" if stepper.parts.ranks.is_sharded else ""
+        return "what compiled code keeps cannot be observed"
+    return "what ranks gather temporarily looks the same as what they keep" if stepper.parts.ranks.is_sharded else ""
 
 
 def _is_view(tensor: torch.Tensor) -> bool:

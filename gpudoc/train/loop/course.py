@@ -65,6 +65,6 @@ class Rescues:
                 self.lesson.remember(rescue, accumulation, progress.activation_checkpointing)
             except GpudocError as problem:
                 yield event
-                yield Said(f"the smaller batch is not remembered for the next run: {problem.message}", warning=True)
+                yield Said(f"the smaller batch could not be saved for the next run: {problem.message}", warning=True)
                 return
         yield event

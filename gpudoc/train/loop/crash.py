@@ -40,7 +40,7 @@ def leave_smaller_batch(restart: Restart, seen: str, phase: Phase = "train") -> 
         why = "with one sample" if before == 1 else "and rescue is off"
         raise GpudocError(
             f"out of memory {where} {why}: {seen}",
-            hint="smaller or shorter samples, a smaller model, or more processes to spread it over",
+            hint="use smaller or shorter samples, a smaller model, or more processes to spread it over",
             exit_code=ExitCode.BAD_ANSWER,
         )
     found = {"step": progress.step, "from_batch": before, "to_batch": before // 2, "shapes": seen, "phase": phase}

@@ -59,7 +59,7 @@ class Evaluation:
         except TooLarge as problem:
             raise GpudocError(
                 f"out of memory in evaluation with one sample: {problem}",
-                hint="gpudoc tune shows what fits; shorter or smaller eval samples, or --memory-limit higher",
+                hint="gpudoc tune shows what fits; use shorter or smaller eval samples, or a higher --memory-limit",
                 exit_code=ExitCode.BAD_ANSWER,
             ) from None
         for before, after, shapes in outcome.shrunk:
@@ -67,7 +67,7 @@ class Evaluation:
             progress.eval_batch = outcome.micro_batch
             yield from self.rescues.record(rescued)
         if outcome.loss is None:
-            yield Said(f"evaluation after step {step} was left for the stop")
+            yield Said(f"evaluation after step {step} was skipped because of the stop")
             return
         yield from self._judge(step, outcome.loss, count, clock() - began)
 
@@ -89,4 +89,4 @@ class Evaluation:
             gain = "none was finite"
             if progress.best_loss is not None:
                 gain = f"the best was {progress.best_loss:.4g} at step {progress.best_step}"
-            yield Said(f"early stop after step {step}: {self.patience} evaluations without gain; {gain}")
+            yield Said(f"early stop after step {step}: {self.patience} evaluations without improvement; {gain}")

@@ -111,7 +111,7 @@ class Log:
             since = "from the first step on" if never else f"for {self._skipped_in_a_row} steps"
             is_narrow = self._stepper.parts.precision.name != "fp32"
             raise (NothingLearnedError if never else GpudocError)(
-                f"the gradients are not finite {since} (step {step}): nothing is learned",
+                f"the gradients are not finite {since} (step {step}), so the model learns nothing",
                 hint=f"--set lr=SMALLER, {'--precision fp32, ' if is_narrow else ''}train.grad_clip in the config, "
                 "or look for NaN in the data",
                 exit_code=ExitCode.BAD_ANSWER,

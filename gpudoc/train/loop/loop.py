@@ -259,4 +259,6 @@ def note_of_syncs(stepper: Stepper) -> list[Said]:
     if not stepper.syncs_every_step:
         return []
     name = type(stepper.parts.optimizer).__name__
-    return [Said(f"{name} has no fused form here: every step waits once for the device to see whether it was finite")]
+    return [
+        Said(f"{name} has no fused version here, so every step waits for the device once to check that it was finite")
+    ]

@@ -103,7 +103,7 @@ class Rescuer:
         )
         yield from self._rescues.record(event)
         if self._kept is not None:
-            yield Said(f"what held the memory then{self._how_to_look(': ')}")
+            yield Said(f"what held the memory{self._how_to_look(': ')}")
             self._kept = None
 
     def _start_recomputing(self) -> bool:
@@ -116,10 +116,10 @@ class Rescuer:
         return True
 
     def _hopeless(self, message: str) -> GpudocError:
-        hint = "smaller or shorter samples, a smaller model, or more memory; gpudoc tune --target says how much"
+        hint = "use smaller or shorter samples, a smaller model, or more memory; gpudoc tune --target says how much"
         if self._rules.rescue and not self._rules.may_recompute:
-            hint = "train.activation_checkpointing: auto in the config would trade time for memory; else " + hint
-        hint += self._smaller_state() + self._how_to_look("; what held it: ")
+            hint = "train.activation_checkpointing: auto in the config trades time for memory; otherwise " + hint
+        hint += self._smaller_state() + self._how_to_look("; it was held by: ")
         return GpudocError(message, hint=hint, exit_code=ExitCode.BAD_ANSWER)
 
     def _smaller_state(self) -> str:

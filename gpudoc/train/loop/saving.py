@@ -23,7 +23,7 @@ from gpudoc.units import MIB
 
 # a thread's stack of 8 MiB, and what writing takes besides (1.2 MiB, 2026-11-21), with room
 _WRITER_BYTES = 16 * MIB
-NO_ROOM = "no memory to write a checkpoint during the steps: from now on the steps wait until it is written"
+NO_ROOM = "there is no memory to write checkpoints during the steps, so from now on steps wait for them"
 
 
 @dataclass(kw_only=True)
@@ -99,10 +99,10 @@ class Saving:
                 reason = found.strerror or str(found)
                 message = f"a checkpoint could not be written: {reason}"
                 if final:
-                    earlier = f"the newest whole one is step-{self._good[0]}" if self._good else "there is none"
+                    earlier = f"the newest complete one is step-{self._good[0]}" if self._good else "there is none"
                     raise GpudocError(
                         f"{self.writer.folder}: the last {message[2:]}; {earlier}",
-                        hint="make room, then run the same command again",
+                        hint="free some space, then run the same command again",
                         exit_code=ExitCode.BAD_ANSWER,
                     )
                 yield Said(f"{message}; training continues, and earlier checkpoints stay", warning=True)

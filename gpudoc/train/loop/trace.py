@@ -59,7 +59,7 @@ class Tracer:
     def _finish(self) -> Said:
         assert self._profile is not None
         self._profile.stop()
-        reason = "it is not whole; is the disk full?"
+        reason = "it is incomplete; is the disk full?"
         try:
             self._profile.export_chrome_trace(str(self._path))
         except (OSError, RuntimeError) as problem:

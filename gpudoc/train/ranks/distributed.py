@@ -141,7 +141,7 @@ class Distributed:
         rows = [f"{name} {tuple(tensor.shape)} {tensor.dtype}" for name, tensor in model.state_dict().items()]
         for other, found in enumerate(self.gather(rows)):
             if found != rows:
-                raise GpudocError(f"rank {other} has built another model than rank {self.rank}", hint=_SAME_CODE)
+                raise GpudocError(f"rank {other} has built a different model from rank {self.rank}", hint=_SAME_CODE)
         with torch.no_grad(), talking(self.pulse, BROADCAST):
             for tensor in (*model.parameters(), *model.buffers()):
                 dist.broadcast(tensor.detach(), src=0)
@@ -249,7 +249,7 @@ def abandoned(during: str = "gradients were being exchanged") -> AbandonedError:
     """The error of a rank that ran out of memory where no vote can be taken; `during` says where."""
     return AbandonedError(
         f"out of memory while {during}: the ranks start again from the last checkpoint with a smaller micro batch",
-        hint="if nothing restarts them: run the same command again with a smaller --batch-size",
+        hint="if nothing restarts them, run the same command again with a smaller --batch-size",
         exit_code=ExitCode.BAD_ANSWER,
     )
 
@@ -258,9 +258,9 @@ def _check_used(model: nn.Module) -> None:
     """UnusedError when a parameter has no gradient after a backward in which DDP was to reduce it."""
     if any(parameter.requires_grad and parameter.grad is None for parameter in model.parameters()):
         raise UnusedError(
-            "a parameter that had a gradient in every step so far has none in this one: the ranks start again from the "
-            "last checkpoint and exchange gradients after backward from then on",
-            hint="if nothing restarts them: run the same command again",
+            "a parameter that had a gradient in every step so far has none in this step, so the ranks start again "
+            "from the last checkpoint and exchange gradients after backward from then on",
+            hint="if nothing restarts them, run the same command again",
             exit_code=ExitCode.BAD_ANSWER,
         )
 
@@ -280,8 +280,8 @@ def talking(pulse: Pulse, call: int) -> Iterator[None]:
         # gloo begins with a place in its sources and ends with general advice
         text = Pattern(r"^\[[^]]*\] ").sub("", str(problem).splitlines()[0]).partition(". This is")[0]
         raise PeerLostError(
-            f"another rank is gone: {text}",
-            hint="its own message says why; run the same command again: it continues from the last checkpoint",
+            f"another rank has ended: {text}",
+            hint="its message says why; run the same command again to continue from the last checkpoint",
             exit_code=ExitCode.BAD_ANSWER,
         ) from problem
     finally:
@@ -296,5 +296,5 @@ def check_versions(ranks: Distributed) -> None:
             if theirs[name] != version:
                 raise GpudocError(
                     f"rank {ranks.rank} runs {name} {version}, rank {other} runs {theirs[name]}",
-                    hint="the same environment on every node, for example one on a shared file system",
+                    hint="use the same environment on every node, for example one on a shared file system",
                 )

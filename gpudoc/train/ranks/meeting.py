@@ -139,7 +139,7 @@ def _explain(place: Place, problem: Exception) -> GpudocError:
         hint = "MASTER_PORT=0 lets torchrun choose; or end the other job"
         return GpudocError(f"{where}: the port is in use", hint=hint)
     return GpudocError(
-        f"rank {place.rank} of {place.world} could not meet the others at {where} within {JOIN_SECONDS:.0f} s: {text}",
-        hint="is every rank started, and does a firewall let that port through?",
+        f"rank {place.rank} of {place.world} could not reach the others at {where} within {JOIN_SECONDS:.0f} s: {text}",
+        hint="is every rank running, and does the firewall allow that port?",
         exit_code=ExitCode.BAD_ANSWER,
     )

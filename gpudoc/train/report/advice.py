@@ -96,13 +96,13 @@ def _about_waiting(split: Split, situation: RunSituation) -> Iterator[tuple[floa
         say = f"copying to the device took {transfer:.0%}: copies from pinned memory run during the computation"
         yield transfer, _gaining(say, "--set pin_memory=true", transfer)
     elif transfer >= _WORTH_SAYING:
-        say = f"steps waited {transfer:.0%} for copies to the device: bytes instead of floats would be fewer"
+        say = f"steps waited {transfer:.0%} for copies to the device: bytes would be smaller than floats"
         yield transfer, _gaining(say, "", transfer)
     if communicate >= 0.25:
         larger = _FEWER * settings.global_batch
         say = (
             f"waiting for other ranks took {communicate:.0%}: a larger global batch exchanges gradients less often, "
-            "and changes what a step learns"
+            "but it also changes what each step learns from"
         )
         yield communicate, _gaining(say, f"--set global_batch={larger}", communicate * (1 - 1 / _FEWER))
 
@@ -113,23 +113,23 @@ def _about_python(split: Split, situation: RunSituation) -> Iterator[tuple[float
     host, compiling = split.share("host"), split.share("compile")
     if compiling >= _WORTH_SAYING and situation.recompiled:
         say = (
-            f"torch.compile worked for {compiling:.0%} of the time, again and again: {situation.recompiled}; inputs of "
-            "one shape are compiled once"
+            f"torch.compile worked for {compiling:.0%} of the time, again and again: {situation.recompiled}; inputs "
+            "of a single shape are compiled only once"
         )
         yield compiling, _gaining(say, "", compiling)
     if host < _WORTH_SAYING:
         return
     say = f"the GPU waited {host:.0%} for Python: "
     if settings.log_every == 1:
-        say += "every step waits to be logged"
+        say += "every step waits for logging"
         yield host, _gaining(say, "--set log_every=10", host)
     elif settings.accumulation > 1:
-        say += "a larger micro batch has the same work in fewer kernels"
+        say += "a larger micro batch does the same work in fewer kernels"
         yield host, _gaining(say, f"--batch-size {2 * settings.micro_batch}", host / 2)
     elif not settings.compile:
-        yield host, _gaining(say + "compiled code has fewer kernels to queue", "--set compile=true", host)
+        yield host, _gaining(say + "compiled code queues fewer kernels", "--set compile=true", host)
     else:
-        yield host, _gaining(say + "a trace shows what it did meanwhile", "--trace 5", host)
+        yield host, _gaining(say + "a trace shows what Python did in that time", "--trace 5", host)
 
 
 def _about_pauses(split: Split, settings: TrainSettings) -> Iterator[tuple[float, RunAdvice]]:
@@ -171,8 +171,8 @@ def _about_data(split: Split, situation: RunSituation) -> RunAdvice:
     more = min(max(1, 2 * workers), situation.num_cpus)
     if more <= workers:
         say = (
-            f"waited {share:.0%} for data with {workers} workers on {situation.num_cpus} CPUs: "
-            "the data set itself is the limit; decode less, store smaller samples, or use more CPUs"
+            f"waited {share:.0%} for data with {workers} workers on {situation.num_cpus} CPUs, so the data set itself "
+            "is the limit; decode less, store smaller samples, or use more CPUs"
         )
         return RunAdvice(say)
     say = f"waited {share:.0%} for data: num_workers {workers} -> {more}, worth at most about {worth:.1f}x"
@@ -183,6 +183,6 @@ def _about_stream(share: float, workers: int, most: int) -> RunAdvice:
     if workers < most:
         return RunAdvice(f"waited {share:.0%} for data: a loader worker would read ahead", f"--num-workers {most}")
     return RunAdvice(
-        f"waited {share:.0%} for data: an iterable data set is read in order, by one process; with __len__ and "
-        "__getitem__ any number of loader workers could read it"
+        f"waited {share:.0%} for data: one process reads an iterable data set in order; with __len__ and __getitem__ "
+        "any number of loader workers could read it"
     )

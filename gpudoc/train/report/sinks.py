@@ -85,7 +85,9 @@ class Sinks:
         self.write()
         lost = self._rows.count(b"\n") + self._num_dropped
         if lost:
-            self._untold.append(f"{self._place}: {lost} rows are missing, which could not be written: {self._reason}")
+            self._untold.append(
+                f"{self._place}: {lost} rows are missing because they could not be written: {self._reason}"
+            )
         if self._stream is not None:
             self._stream.close()
         for sink in self._extra:
@@ -109,13 +111,13 @@ class Sinks:
         except OSError as problem:
             self._stream = None
             if not self._reason:
-                kept = "training continues, and they are kept and tried again"
+                kept = "training continues; they are kept and tried again"
                 self._untold.append(f"{self._place}: rows cannot be written: {problem.strerror or problem}; {kept}")
             self._reason = problem.strerror or str(problem)
             return
         if self._reason:
             self._reason = ""
-            self._untold.append(f"{self._place}: the rows that waited are written")
+            self._untold.append(f"{self._place}: the waiting rows are written")
 
     def _is_there(self) -> bool:
         """Whether the file that is open is still the one in the folder; who reads the rows looks there."""
@@ -137,7 +139,7 @@ class Sinks:
     def _give_up(self, sink: Sink, problem: Exception) -> None:
         self._extra = tuple(other for other in self._extra if other is not sink)
         reason = (str(problem).splitlines() or [""])[0]
-        self._untold.append(f"{sink.name} failed and gets no more figures: {type(problem).__name__}: {reason}")
+        self._untold.append(f"{sink.name} failed and will receive no more figures: {type(problem).__name__}: {reason}")
 
 
 class NoSinks(Sinks):

@@ -115,7 +115,7 @@ def _build_on(
         return _nothing_to_do(choice)
     for lock in locks:
         if lock.why_not:
-            missing = f"its file system has no locks ({lock.why_not}): see to it that no second run uses it"
+            missing = f"its file system has no locks ({lock.why_not}); make sure that no second run uses it"
             yield Said(f"{choice.run.path}: {missing}", warning=True)
     yield from (Said(f"{bad.path.name} is not used: {bad.reason}", warning=True) for bad in choice.bad)
     plan = Decisions(
@@ -177,7 +177,7 @@ def _start_again(request: TrainRequest, settings: TrainSettings, device: torch.d
     words = " ".join(f"{name}={value}" for name, value in missing.items())
     whose = [f"the allocator {settings.allocator!r}"] if of_allocator else []
     whose += ["threads that sleep while they wait"] if of_threads else []
-    yield Said(f"starts again with the environment of {' and '.join(whose)}: {words}")
+    yield Said(f"starting again with the environment of {' and '.join(whose)}: {words}")
     sys.stdout.flush()
     sys.stderr.flush()
     # together, or a rank that begins anew would meet the old selves of the others
@@ -201,7 +201,7 @@ def _limit_memory(request: TrainRequest, device: torch.device, ranks: Ranks) -> 
     if limit is not None:
         limits.apply(limit, device)
         if device.type == "cuda":
-            yield Said(f"memory limit {format_bytes(limit)} for tensors; CUDA's context and NCCL's buffers come on top")
+            yield Said(f"memory limit {format_bytes(limit)} for tensors; CUDA's context and NCCL's buffers are extra")
     if limit is None and device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
     return limit
@@ -220,7 +220,7 @@ def _scale_lr(plan: Decisions, rates: Rates) -> Iterator[Event]:
     before = rates.base[0]
     rates.base = [lr * factor for lr in rates.base]
     yield Said(
-        f"global batch {settings.reference_batch} -> {settings.global_batch} by itself, so the learning rate goes "
+        f"global batch {settings.reference_batch} -> {settings.global_batch} automatically, so the learning rate goes "
         f"{before:g} -> {rates.base[0]:g} ({rule} rule); train.lr_scaling: off in the config keeps it"
     )
 
@@ -253,7 +253,7 @@ def _go_on(plan: Decisions, live: LiveParts, path: Path) -> Iterator[Event]:
             f"{before} -> {plan.ranks.world} processes: the order of samples stays the same, the dropout masks differ",
             warning=True,
         )
-    yield Said(f"goes on from {path.name} of {plan.choice.run.path}")
+    yield Said(f"continues from {path.name} of {plan.choice.run.path}")
     yield from _stretched(loaded.state.get("end_step"), plan, progress.step)
 
 
@@ -265,7 +265,7 @@ def _stretched(before: object, plan: Decisions, step: int) -> Iterator[Event]:
     was, becomes = (schedule.factor(scheduled, step, total) for total in (before, now))
     yield Said(
         f"{now} steps instead of {before}: the {scheduled.name} schedule of the learning rate now ends there, so in "
-        f"step {step} it continues at {becomes:.0%} of its highest value instead of {was:.0%}",
+        f"step {step} it continues at {becomes:.0%} of its peak value instead of {was:.0%}",
         warning=True,
     )
 
@@ -284,7 +284,7 @@ def _find_place(live: LiveParts, loaded: Loaded) -> Iterator[Event]:
     if start:
         yield Said(
             f"an iterable data set without a state_dict: its first {start} samples{inside} are read again and "
-            "skipped; with state_dict and load_state_dict it would continue at once"
+            "skipped; with state_dict and load_state_dict it would continue immediately"
         )
 
 
@@ -292,7 +292,7 @@ def _nothing_to_do(choice: RunChoice) -> Finished:
     import json
 
     summary = json.loads(choice.run.summary.read_text("utf-8"))
-    reason = f"{choice.run.path} has done all its steps; for more: --steps N; to start again: --resume never"
+    reason = f"{choice.run.path} has finished all its steps; to train longer: --steps N; to start again: --resume never"
     return Finished(summary=summary, exit_code=ExitCode.OK, reason=reason, go_on=None)
 
 

@@ -74,7 +74,7 @@ def choose_ranks(gpus: str | None, *, device: str, num_gpus: int) -> int:
         # 'cuda:1' names one GPU
         return max(1, num_gpus) if on_gpu and ":" not in device else 1
     if not gpus.isdecimal() or int(gpus) < 1:
-        raise GpudocError(f"--gpus {gpus}: write auto or a number from 1 on")
+        raise GpudocError(f"--gpus {gpus}: write auto, or 1 or more")
     count = int(gpus)
     if on_gpu and count > num_gpus:
         raise GpudocError(
@@ -95,7 +95,7 @@ def nodes_here(environment: Mapping[str, str] | None = None) -> Nodes:
     host, port = variables.get("MASTER_ADDR"), variables.get("MASTER_PORT")
     if not host or not port:
         raise GpudocError(
-            f"{count} nodes, and MASTER_ADDR and MASTER_PORT do not say where they meet",
+            f"{count} nodes, but MASTER_ADDR and MASTER_PORT do not say where they meet",
             hint="gpudoc train --slurm FILE writes an sbatch file that sets them",
         )
     run_id = f"{variables.get('SLURM_JOB_ID', '0')}.{variables.get('SLURM_RESTART_COUNT', '0')}"
@@ -118,8 +118,8 @@ def _meeting_place(folder: Path) -> Iterator[Path]:
             place = folder
         if not _knows_locks(place):
             raise GpudocError(
-                f"the file system of {folder.parent} knows no locks, which ranks need to meet",
-                hint="name a folder on a local disk: TMPDIR=/another/folder gpudoc train ...",
+                f"the file system of {folder.parent} does not support locks, which the ranks need to meet",
+                hint="use a folder on a local disk: TMPDIR=/another/folder gpudoc train ...",
             )
         yield place
 
@@ -319,10 +319,8 @@ def _wait(process: subprocess.Popen[bytes], place: Path, watch: RankWatch) -> in
             told = time.monotonic()
         elif told is not None and time.monotonic() - told > FOLLOW_SECONDS:
             ended = end_family(process, patience_s=SHUTDOWN_SECONDS)
-            speak(
-                f"{FOLLOW_SECONDS} s after a rank ended with an error others still hung; "
-                f"killed: {', '.join(ended.killed)}"
-            )
+            killed = ", ".join(ended.killed)
+            speak(f"{FOLLOW_SECONDS} s after a rank ended with an error, other ranks still hung; killed: {killed}")
 
 
 @contextlib.contextmanager

@@ -82,11 +82,11 @@ def target_of_optimizer(workload: Workload, state: str, *, sharded: bool) -> str
     twin = small_twin(workload)
     if twin is None:
         took = ", ".join(sorted(_SMALL_TAKES))
-        what = f"it is for torch.optim's Adam and AdamW with no other arguments than {took}"
+        what = f"it works only for torch.optim's Adam and AdamW with no arguments other than {took}"
         raise GpudocError(f"{asked}: {what}; the config has {workload.config.optimizer.target}", hint=hint)
     if sharded:
         raise GpudocError(
-            f"{asked} needs whole weights: here they are spread over ranks as shards of plain tensors", hint=hint
+            f"{asked} needs whole weights, but here they are spread over ranks as shards of plain tensors", hint=hint
         )
     if not has_torchao():
         raise GpudocError(f"{asked}: torchao, which has that optimizer, is not installed", hint="pip install torchao")

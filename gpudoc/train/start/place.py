@@ -107,7 +107,7 @@ def as_rank(action: Callable[[], int]) -> int:
         status, speaks = end(code, lost_peer=lost)
         if not speaks:
             return status
-        message = "another rank is gone" if lost else f"a fault of gpudoc itself: {type(problem).__name__}"
+        message = "another rank has ended" if lost else f"a fault of gpudoc itself: {type(problem).__name__}"
         raise GpudocError(f"{message}: {str(problem)[:300]}", exit_code=ExitCode(status)) from problem
 
 
@@ -130,4 +130,4 @@ def _write_sbatch(request: TrainRequest, gpus: str | None, place: Path) -> Elsew
         cpus_per_rank=4 if on_gpu else max(1, num_cpus() // ranks),
     )
     write_whole(place, sbatch_text(job), hint="--slurm job.sh", executable=True)
-    return Elsewhere(0, f"{escape_line(place)} is written; look it over, then: sbatch {quote_path(place)}")
+    return Elsewhere(0, f"{escape_line(place)} is written; look it over, then run: sbatch {quote_path(place)}")

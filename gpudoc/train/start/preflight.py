@@ -73,7 +73,7 @@ def check_device(
         if choice.device == "cuda":
             _stop_at(ours)
             others = require_alone(machine, sorted(here), shared=shared)
-            said += [Said(f"{others}; memory and speed are shared with them", warning=True)] * bool(others)
+            said += [Said(f"{others}; this run shares memory and speed with them", warning=True)] * bool(others)
         warnings = [f for f in report.findings if f.severity == "warning" or (f in broken and f not in ours)]
         said += [Said(f"doctor: {finding.title}{_way_out(finding)}", warning=True) for finding in warnings[:_MOST_SAID]]
     stage: dict[str, object] = {
@@ -215,7 +215,7 @@ def _stop_at(broken: list[Finding]) -> None:
     fix = next((remedy.run or remedy.say for remedy in first.fix), "gpudoc doctor")
     raise GpudocError(
         f"doctor says: {first.title}. {first.why}",
-        hint=f"{fix}; or train without this check: --no-preflight",
+        hint=f"{fix}; to skip this check: --no-preflight",
         exit_code=ExitCode.BAD_ANSWER,
     )
 

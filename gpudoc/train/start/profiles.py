@@ -40,7 +40,7 @@ def choose(asked: str, here: Hardware, workload: WorkloadKey) -> Chosen:
     if asked == "auto":
         found = match(here, workload)
         if found is None:
-            return Chosen(kind="off", sentence="no profile fits; gpudoc tune makes one")
+            return Chosen(kind="off", sentence="no profile fits; gpudoc tune creates one")
         return Chosen(kind=found.kind, profile=found.profile, sentence=found.sentence, passed_over=found.passed_over)
     path = Path(asked)
     profile = store.load(path)
@@ -50,7 +50,10 @@ def choose(asked: str, here: Hardware, workload: WorkloadKey) -> Chosen:
         source = workload.config if workload.config in ("quickstart", "images") else f"{workload.config}.yaml"
         raise GpudocError(
             f"{path}: made for something else: {'; '.join(hard)}{ranks_hint(profile, found_differences)}",
-            hint=f"gpudoc tune --model {quote_path(source)} makes one for here; --profile auto takes what fits",
+            hint=(
+                f"gpudoc tune --model {quote_path(source)} creates one for this machine; --profile auto uses one that "
+                "fits"
+            ),
         )
     said = [*(str(difference) for difference in found_differences), interrupted(profile)]
     soft = "; ".join(sentence for sentence in said if sentence)
@@ -68,7 +71,7 @@ def lasting(profile: Profile | None, settings: TrainSettings, world: int, *, on_
     pace = evidence.samples_per_s / profile.hardware.count
     seconds = settings.steps * settings.global_batch / (pace * world)
     hours = f", {world * seconds / 3600:.2f} GPU-hours" if on_gpu else ""
-    return f"all its steps take about {format_seconds(seconds)}{hours}, at the pace that tune measured"
+    return f"all its steps take about {format_seconds(seconds)}{hours}, at the speed that tune measured"
 
 
 def of_run(settings: TrainSettings, base: Profile | None, here: Hardware, workload: WorkloadKey) -> Profile:
@@ -91,7 +94,7 @@ def of_run(settings: TrainSettings, base: Profile | None, here: Hardware, worklo
         workload=workload.model_copy(update={"global_batch": settings.global_batch}),
         settings=found,
         evidence=base.evidence if base is not None and tuned else ProfileEvidence(),
-        why=base.why if base is not None and tuned else ("the settings that a run used; not tuned",),
+        why=base.why if base is not None and tuned else ("the settings that a run used, without tuning",),
     )
 
 

@@ -62,7 +62,7 @@ def prove(arguments: Sequence[str], progress: Progress = SILENT) -> Verdict:
     with TemporaryFolder("prove") as home:
         given = without(arguments, *_SET_HERE, flags=_SAID_HERE)
         line = [*given, "--set", "log_every=1", "--set", "eval_every=1000000", "--steps", str(STEPS)]
-        progress.say(f"1/3 {STEPS} steps without a break")
+        progress.say(f"1/3 {STEPS} steps without interruption")
         _run([*line, "--run-dir", str(home / "whole")])
         progress.say(f"2/3 the same, killed with SIGKILL after step {KILL_AFTER}, then resumed")
         broken = [*line, "--run-dir", str(home / "broken"), "--set", f"checkpoint_every={KILL_AFTER}"]
@@ -71,7 +71,7 @@ def prove(arguments: Sequence[str], progress: Progress = SILENT) -> Verdict:
         differences = tuple(_differences(home / "whole", home / "broken"))
         repeatable = True
         if differences:
-            progress.say("3/3 they differ: the whole run once more, to see whether it repeats itself at all")
+            progress.say("3/3 they differ; running all steps once more, to see whether the run repeats itself at all")
             _run([*line, "--run-dir", str(home / "again")])
             repeatable = not list(_differences(home / "whole", home / "again"))
         return Verdict(
@@ -108,7 +108,7 @@ def _run(line: Sequence[str]) -> None:
     if done.returncode != 0:
         last = [row for row in done.stderr.splitlines() if row.startswith("gpudoc:")] or done.stderr.splitlines()[-1:]
         raise GpudocError(
-            f"the run fails even if nothing kills it: {' '.join(last).removeprefix('gpudoc: ')}",
+            f"the run fails even without being killed: {' '.join(last).removeprefix('gpudoc: ')}",
             exit_code=ExitCode.BAD_ANSWER,
         )
 
@@ -147,7 +147,7 @@ def _differences(one: Path, other: Path) -> Iterator[str]:
         yield f"the loss of step {first} is {b.get(first)} instead of {a.get(first)}"
     left, right = (load(run / "checkpoints" / f"step-{STEPS}") for run in (one, other))
     if left.state.get("samples_digest") != right.state.get("samples_digest"):
-        yield "other samples were read"
+        yield "different samples were read"
     names = [name for name in left.model if digest(left.model[name]) != digest(right.model.get(name))]
     if names:
         yield f"{len(names)} of {len(left.model)} tensors of the model differ, first {names[0]}"

@@ -46,7 +46,7 @@ class SignedBackend(RendezvousBackend):
         try:
             return self._seal.open(self._run_id, signed)
         except SealError as problem:
-            raise RendezvousStateError(f"the nodes' meeting place holds {problem}") from problem
+            raise RendezvousStateError(f"the rendezvous store contains {problem}") from problem
 
 
 def register() -> None:
@@ -57,6 +57,6 @@ def register() -> None:
 def _create(parameters: RendezvousParameters) -> RendezvousHandler:
     seal = seal_here()
     if seal is None:
-        raise SealError(f"without a key of this run ({KEY}) nobody is met")
+        raise SealError(f"without a key for this run ({KEY}) no node can join")
     backend, store = create_backend(parameters)
     return create_handler(store, SignedBackend(backend, seal, parameters.run_id), parameters)

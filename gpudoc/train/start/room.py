@@ -39,17 +39,17 @@ def no_room(
     if device.type == "cpu" or limit_bytes is not None:
         under = "" if limit_bytes is None else f" under --memory-limit {format_bytes(limit_bytes)}"
         message = f"out of memory before the first step{under}{needs}"
-        hint = "a higher --memory-limit, or a smaller model"
+        hint = "use a higher --memory-limit, or a smaller model"
         return GpudocError(message, hint=hint, exit_code=ExitCode.BAD_ANSWER)
     index = device.index or 0
     machine = collect()
     gpu = gpu_at(index, machine)
     others = _others(gpu)
-    said = [f"{device} has no room to begin: {_fill(gpu)}"]
+    said = [f"{device} has too little free memory to begin: {_fill(gpu)}"]
     if others:
         said += map(describe_holder, others[:_MOST_NAMED])
     if needs:
-        needs += ", and CUDA's own context comes on top"
+        needs += ", plus CUDA's own context"
     return GpudocError("; ".join(said) + needs, hint=_way_out(machine, index, others), exit_code=ExitCode.BAD_ANSWER)
 
 
@@ -99,8 +99,8 @@ def _way_out(machine: Machine, index: int, others: list[GpuProcess]) -> str:
     # ending somebody else's work is not the caller's to do
     end = end_of(others[0]) if others else ""
     ask = f"wait for it or ask its owner (pid {others[0].pid})" if others else ""
-    ways = [f"end it: {end}" if end else ask] if others else ["a smaller model, or more GPUs to spread it over"]
+    ways = [f"end it: {end}" if end else ask] if others else ["use a smaller model, or more GPUs to spread it over"]
     if rooms and others and "RANK" not in os.environ:
         most, ordinal = max(rooms)
-        ways.append(f"or take --device cuda:{ordinal}, where {format_bytes(most)} is free")
+        ways.append(f"or use --device cuda:{ordinal}, where {format_bytes(most)} is free")
     return "; ".join(ways)

@@ -51,7 +51,7 @@ def _make(path: Path) -> str:
     except OSError as problem:
         reason = problem.strerror or str(problem)
         raise GpudocError(
-            f"{escape_line(path)}, for the key of this run, cannot be made: {reason}", hint=_HINT
+            f"{escape_line(path)}, the file for the key of this run, cannot be created: {reason}", hint=_HINT
         ) from None
     return key
 
@@ -66,8 +66,8 @@ def _wait_for(path: Path, wait_s: float) -> str:
             return key
         if time.monotonic() > until:
             raise GpudocError(
-                f"the first node has left no key for this run at {escape_line(path)} within {wait_s:.0f} s: is that "
-                "folder shared by all nodes?",
+                f"the first node has left no key for this run at {escape_line(path)} within {wait_s:.0f} s; do all "
+                "nodes share that folder?",
                 hint=_HINT,
             )
         time.sleep(_LOOK_S)

@@ -54,14 +54,14 @@ def _header(job: SlurmJob) -> list[str]:
     ]
     if job.command:
         rows += [
-            "#SBATCH --no-requeue                 # the script would start again; remove this if it resumes itself",
+            "#SBATCH --no-requeue                 # it would start over; remove this if the script resumes itself",
             f"##SBATCH --signal=B:TERM@{SIGNAL_SECONDS}          # for a script that saves its state when asked to end",
         ]
     else:
         rows += [
-            f"#SBATCH --signal=B:USR1@{SIGNAL_SECONDS}            # so long before the limit: save and queue again",
-            "#SBATCH --requeue                    # after a node failure or a pre-emption too",
-            "#SBATCH --open-mode=append           # a requeued job goes on in the same log",
+            f"#SBATCH --signal=B:USR1@{SIGNAL_SECONDS}            # this long before the limit: save and queue again",
+            "#SBATCH --requeue                    # also after a node failure or a preemption",
+            "#SBATCH --open-mode=append           # a requeued job continues in the same log",
         ]
     return [*rows, *log_lines(job.name)]
 
@@ -70,7 +70,7 @@ def job_lines(name: str) -> list[str]:
     """How every sbatch file begins."""
     return [
         "#!/bin/bash",
-        f"# Written by gpudoc {gpudoc.__version__}. Fit these lines to your cluster: time, nodes, account.",
+        f"# Written by gpudoc {gpudoc.__version__}. Adapt these lines to your cluster: time, nodes, account.",
         f"#SBATCH --job-name={_job_name(name)}",
     ]
 
@@ -91,13 +91,13 @@ def _folder(job: SlurmJob) -> list[str]:
 
 def _meeting() -> list[str]:
     return [
-        "# where the ranks meet: the first node, at a port of this job's own",
+        "# the ranks meet on the first node, at a port that only this job uses",
         'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
         "MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))",
-        "# the ranks write here how the run ended (a folder that all nodes see)",
+        "# the ranks write here how the run ended (in a folder that all nodes share)",
         'GPUDOC_EXIT_FILE="$PWD/.gpudoc-exit-$SLURM_JOB_ID"',
         'rm -f "$GPUDOC_EXIT_FILE"',
-        "# anyone with this key can give the ranks orders: it goes to them in the environment and is shown nowhere",
+        "# anyone with this key can give the ranks orders, so it is passed only in the environment and never printed",
         f"{KEY}={NEW_KEY}",
         f"export MASTER_ADDR MASTER_PORT GPUDOC_EXIT_FILE {KEY}",
         "",

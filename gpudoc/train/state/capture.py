@@ -96,9 +96,9 @@ def restore(loaded: Loaded, stepper: Stepper, constants: Mapping[str, object]) -
     for key in ("model_fingerprint", "num_samples", "data_fingerprint", "seed", "global_batch"):
         if state.get(key) != constants.get(key):
             raise GpudocError(
-                f"{loaded.path}: {key.replace('_', ' ')} was {state.get(key)}, is {constants.get(key)}: this "
-                "checkpoint is of another run",
-                hint="put it back, or start again: --resume never --run-dir runs/NEW",
+                f"{loaded.path}: {key.replace('_', ' ')} was {state.get(key)}, is {constants.get(key)}, so this "
+                "checkpoint belongs to another run",
+                hint="change it back, or start again: --resume never --run-dir runs/NEW",
             )
     before, now = (held.get("optimizer_state", "full") for held in (state, constants))
     if before != now:
@@ -137,7 +137,7 @@ def load_model(model: nn.Module, tensors: Mapping[str, torch.Tensor], source: st
     unknown = [name for name in tensors if name not in own]
     if missing or unknown:
         names = ", ".join([*missing[:2], *unknown[:2]])
-        raise GpudocError(f"{source}: weights of another model: {names}")
+        raise GpudocError(f"{source}: the weights are of another model: {names}")
     state = {own[name]: tensor for name, tensor in tensors.items()}
     if any(hasattr(parameter, "full_tensor") for parameter in model.parameters()):
         from gpudoc.train.ranks.fsdp import spread_model
@@ -146,7 +146,9 @@ def load_model(model: nn.Module, tensors: Mapping[str, torch.Tensor], source: st
     try:
         model.load_state_dict(state)
     except RuntimeError as problem:
-        raise GpudocError(f"{source}: weights of another model: {str(problem).splitlines()[-1].strip()}") from None
+        raise GpudocError(
+            f"{source}: the weights are of another model: {str(problem).splitlines()[-1].strip()}"
+        ) from None
 
 
 def rng_document(snapshot: Snapshot) -> dict[str, object]:

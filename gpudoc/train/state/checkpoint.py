@@ -285,7 +285,7 @@ def _verify_file(path: Path, row: object) -> str | None:
         return "missing"
     except OSError as problem:
         return f"cannot be read: {problem.strerror}"
-    return None if digest == row.get("sha256") else "its sha256 is not the one in the manifest"
+    return None if digest == row.get("sha256") else "its sha256 differs from the manifest"
 
 
 def _sha256(stream: BinaryIO) -> str:

@@ -71,7 +71,7 @@ def _know_narrow_state(path: Path) -> None:
         importlib.import_module("torchao.optim")
     except ImportError as problem:
         raise GpudocError(
-            f"{path}: its optimizer's state is that of torchao, which cannot be imported: {problem}",
+            f"{path}: its optimizer state is from torchao, which cannot be imported: {problem}",
             hint="pip install torchao",
         ) from problem
 

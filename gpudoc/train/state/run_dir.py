@@ -81,7 +81,7 @@ def lock_run(run: Run) -> Lock:
         holder = str(problem).strip() or "another process"
         raise GpudocError(
             f"{escape_line(run.path)}: in use by {escape_line(holder)}",
-            hint="wait for it, or take another place: --run-dir DIR",
+            hint="wait for it, or use another folder: --run-dir DIR",
         ) from None
     except OSError as problem:
         raise GpudocError(
@@ -106,7 +106,7 @@ def choose(name: str, asked: Path | None, resume: str, fixed: Mapping[str, objec
             return RunChoice(run, None)
         if resume == "never":
             raise GpudocError(
-                f"{escape_line(asked)}: holds a run already",
+                f"{escape_line(asked)}: already contains a run",
                 hint=f"--resume auto continues it; or choose another --run-dir than {quote_path(asked)}",
             )
         return _explicit(asked, fixed, end_step)
@@ -134,7 +134,7 @@ def is_finished(run: Run, end_step: int) -> bool:
 def write_config(run: Run, config: Config, fixed: Mapping[str, object], name: str) -> None:
     """Keep the config, and with it what may not change."""
     document = {"name": name, "fixed": dict(fixed), "config": config.model_dump(mode="json")}
-    text = "# What gpudoc train runs here; `fixed` may not change when it goes on.\n"
+    text = "# What gpudoc train runs here; `fixed` may not change when the run continues.\n"
     write_whole(run.config, text + dump_yaml(document))
 
 
@@ -161,12 +161,12 @@ def _explicit(path: Path, fixed: Mapping[str, object], end_step: int) -> RunChoi
     if not path.is_dir():
         raise GpudocError(f"{escape_line(path)}: no such run directory", hint=_known_runs())
     if not _is_started(run):
-        raise GpudocError(f"{escape_line(path)}: no run to continue: it has neither checkpoints nor logged steps")
+        raise GpudocError(f"{escape_line(path)}: no run to continue; it has neither checkpoints nor logged steps")
     changed = _differences(run, fixed)
     if changed:
         raise GpudocError(
             f"{escape_line(path)}: the run cannot continue, because this changed: {'; '.join(changed)}",
-            hint="put it back, or start again: --resume never --run-dir runs/NEW",
+            hint="change it back, or start again: --resume never --run-dir runs/NEW",
         )
     return _go_on(run, end_step)
 
@@ -181,7 +181,7 @@ def _go_on(run: Run, end_step: int) -> RunChoice:
     if good is None and bad:
         listed = escape_line("; ".join(f"{b.path.name}: {b.reason}" for b in bad))
         raise GpudocError(
-            f"{escape_line(run.path)}: no checkpoint is whole: {listed}",
+            f"{escape_line(run.path)}: no checkpoint is complete: {listed}",
             hint="start again: --resume never --run-dir runs/NEW",
         )
     done = int(good.name.removeprefix("step-")) if good is not None else 0

@@ -160,7 +160,7 @@ def read_into(
     saved = {name for name in rows if name.startswith("model.")}
     if saved != set(names):
         other = sorted(saved ^ set(names))[:3]
-        raise GpudocError(f"{path}: weights of another model: {', '.join(other)}")
+        raise GpudocError(f"{path}: the weights are of another model: {', '.join(other)}")
     own = model.state_dict()
     targets = {key: own[name] for key, name in names.items()}
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
@@ -169,7 +169,7 @@ def read_into(
     for key in set(rows) - saved:
         number = key.split(".", 2)[1] if key.count(".") > 1 else ""
         if not number.isdecimal() or int(number) not in of_number:
-            raise GpudocError(f"{path}: optimizer state of another model: {key}")
+            raise GpudocError(f"{path}: the optimizer state is of another model: {key}")
         targets[key] = _empty_like(of_number[int(number)], rows[key])
     _load(targets, reader, path, process_group=council.group)
     model.load_state_dict({name: targets[key] for key, name in names.items()})
@@ -224,14 +224,14 @@ class _Unpickler(pickle.Unpickler):
             return super().find_class(module, name)
         if (module, name) == ("builtins", "getattr"):
             return _member
-        raise pickle.UnpicklingError(f"{module}.{name} has no place in a checkpoint")
+        raise pickle.UnpicklingError(f"{module}.{name} is not allowed in a checkpoint")
 
 
 def _member(kind: object, name: str) -> object:
     """What older versions of Python 3.11 call to build a member of an enumeration; other attributes are refused."""
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return kind[name]
-    raise pickle.UnpicklingError(f"getattr({kind!r}, {name!r}) has no place in a checkpoint")
+    raise pickle.UnpicklingError(f"getattr({kind!r}, {name!r}) is not allowed in a checkpoint")
 
 
 _DESCRIPTIONS = frozenset(
@@ -266,7 +266,7 @@ def _digest_own(place: Path, rank: int, act: Fault) -> dict[str, dict[str, objec
 def _finish(aside: Path, content: Content, rows: checkpoint.Rows, keep: Sequence[int], act: Fault) -> Path:
     missing = [name for name in rows if not (aside / name).exists()]
     if missing:
-        raise OSError(f"{missing[0]}, which another rank wrote, is not on this disk: all nodes must share the folder")
+        raise OSError(f"{missing[0]}, which another rank wrote, is not on this disk; all nodes must share the folder")
     return checkpoint.finish(aside, content, rows, keep=keep, act=act)
 
 

@@ -50,11 +50,13 @@ def choose(asked: str, device: torch.device) -> Precision:
             return Precision("fp32", "as asked")
         case "bf16":
             native = has_native_bf16(device)
-            return Precision("bf16", "as asked" if native else "as asked, though this device only emulates bf16")
+            return Precision(
+                "bf16", "as requested" if native else "as requested, although this device only emulates bf16"
+            )
         case "fp16" if device.type == "cpu":
             raise GpudocError("fp16 does not train on a CPU", hint="--precision bf16 or fp32")
         case "fp16":
-            return Precision("fp16", "as asked, with loss scaling")
+            return Precision("fp16", "as requested, with loss scaling")
         case "auto":
             return _best(device)
         case _:

@@ -61,7 +61,7 @@ def judge(stands: Sequence[Stand], still_s: float, usual_s: float | None, seen: 
     elif waiting and len(stands) == 1:
         what = f"{_what(waiting[0], world)} for a rank that says itself where it stands"
     elif waiting and len(stands) < world:
-        what = f"all {len(stands)} ranks of this machine wait for one of another machine, which names it"
+        what = f"all {len(stands)} ranks of this machine wait for a rank of another machine, which names it"
     elif len({stand.beat.call for stand in waiting}) > 1:
         what = "the ranks are in different collectives: " + "; ".join(_what(stand, world) for stand in waiting[:4])
     else:
@@ -103,7 +103,7 @@ def _what(stand: Stand, world: int) -> str:
     beat = stand.beat
     who = f"rank {beat.rank} of {world}" if world > 1 else "the process"
     if stand.is_stopped:
-        return f"{who} is stopped by a signal or a debugger (kill -CONT {beat.pid} lets it go on)"
+        return f"{who} is stopped by a signal or a debugger (kill -CONT {beat.pid} lets it continue)"
     doing = f"is in {_collective(beat.calls, beat.call)}" if beat.call else beat.does
     at = f" at {_short(stand.frame)}" if stand.frame else ""
     return f"{who} {doing}{at}"

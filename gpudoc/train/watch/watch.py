@@ -105,7 +105,7 @@ class RankWatch:
             # it went on while it was looked at
             return
         self.hung = hung
-        what = "it goes on waiting; --on-hang end would end the run"
+        what = "gpudoc keeps waiting; --on-hang end would end the run"
         if self.on_hang == END:
             what = f"--on-hang end: the run ends when it stands for {format_seconds(END_TIMES * still_s)}"
         self.say("\n".join([hung.say, *(f"  {line}" for line in hung.stacks), f"  {what}"]))
@@ -113,7 +113,7 @@ class RankWatch:
     def _moved(self, beats: Sequence[Beat], now: float) -> None:
         stood_s = now - self._since
         if self.hung is not None:
-            self.say(f"it moves again after {format_seconds(stood_s)}")
+            self.say(f"moving again after {format_seconds(stood_s)}")
             self.record(replace(self.hung, still_s=stood_s))
             self.hung = None
         if {beat.pid for beat in beats} != {beat.pid for beat in self._last}:

@@ -175,7 +175,7 @@ class _Thread:
                 stood = [*self._watch.beats()]
             else:
                 return
-        speak(f"{hung_error(hung).message}; the last checkpoint stays. {self._stop.last_words}")
+        speak(f"{hung_error(hung).message}; the last checkpoint is kept. {self._stop.last_words}")
         os._exit(ExitCode.BAD_ANSWER)
 
     def _raise(self, number: int, frame: FrameType | None) -> None:

@@ -41,7 +41,7 @@ test_a_process_is_far_when_no_gpu_hangs_on_its_nodes = finds([
     (connection.find_node, on_nodes((-1,), (1,)), ""),
     (connection.find_node, on_nodes((0,), (0,), 1), ""),
     (connection.find_node, on_nodes((3,), (0, 1), 4), FAR),
-    (connection.find_node, changed(on_nodes((1,), (0,)), "host.numa_nodes_usable", Absent("the kernel names none")), ""),
+    (connection.find_node, changed(on_nodes((1,), (0,)), "host.numa_nodes_usable", Absent("the kernel does not name one")), ""),
 ])  # fmt: skip
 
 

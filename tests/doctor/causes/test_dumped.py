@@ -32,7 +32,7 @@ def test_the_rank_that_did_not_come_is_named_with_the_line_where_the_others_wait
     first = found.findings[0]
     assert first.id == "nccl_timeout_one_rank_busy"
     assert first.title == "Rank 1 did not come to the collective in which the others wait at train.py:42 in step"
-    assert "rank 1 came no further than collective 7, all_reduce" in told(first)
+    assert "rank 1 got only as far as collective 7, all_reduce" in told(first)
     assert found.verdict == "broken"
     assert found.recognised == ("NCCL flight recorder",)
 
@@ -46,7 +46,7 @@ def test_a_rank_without_a_dump_is_missing_too():
 @pytest.mark.parametrize("other", [{"name": "broadcast"}, {"sizes": ((4, 9),)}])
 def test_ranks_in_different_calls_are_told_from_a_late_one(other):
     first = ranks((DONE, WAITS), (DONE, call(8, state="started", **other)), (DONE, WAITS), of=2).findings[0]
-    assert (first.id, first.title) == ("collective_mismatch", "Rank 1 calls another collective than rank 0")
+    assert (first.id, first.title) == ("collective_mismatch", "Rank 1 calls a different collective from rank 0")
     assert "rank 1: collective 8" in told(first)
 
 

@@ -81,7 +81,7 @@ def test_a_gpu_that_the_driver_holds_and_nvml_does_not_list_is_named():
     assert finding.evidence[0].fact == "0000:17:00.0"
     assert finding.evidence[1].value == "8 held by the driver, 7 listed by NVML"
     (finding,) = ask(gpu_counts.find_missing, BARE)
-    assert finding.evidence[0].value == "no driver holds it, and nvidia holds its likes"
+    assert finding.evidence[0].value == "no driver holds it, although nvidia holds the others of its kind"
 
 
 def test_the_gpu_that_cuda_does_not_list_is_named():

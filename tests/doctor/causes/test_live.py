@@ -26,7 +26,7 @@ def test_classes_are_read_in_both_lengths():
 @pytest.mark.parametrize(
     ("expectation", "asked", "answer"),
     [
-        (Expectation(), Absent("no scheduler variable names GPUs"), False),
+        (Expectation(), Absent("no environment variable of a scheduler names GPUs"), False),
         (Expectation(num_gpus=2), Absent("x"), True),
         (Expectation(device="cuda:1"), Absent("x"), True),
         (Expectation(), "4", True),

@@ -51,7 +51,7 @@ test_a_quota_that_stops_the_job = sees([
     (QUOTA, on(limits=Absent("no /proc")), "skipped"),
 ])  # fmt: skip
 test_threads_that_wait_awake_beside_other_work = sees([
-    (SPIN, on(track(**TEAM), limits=CROWDED), "openmp_spinning: 2 OpenMP threads spin for 2 CPUs, and other processes keep 0.8 of these busy: they wait for a CPU 40 % of their time"),
+    (SPIN, on(track(**TEAM), limits=CROWDED), "openmp_spinning: 2 OpenMP threads spin on 2 CPUs, and other processes keep 0.8 of these busy: they wait for a CPU 40 % of their time"),
     # alone, where there is room, where they sleep, and where there is one
     (SPIN, on(track(**TEAM), limits=crowd(2, 1.3)), ""),
     (SPIN, on(track(**TEAM), limits=crowd(8, 2.0)), ""),

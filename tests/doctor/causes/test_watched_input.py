@@ -114,7 +114,7 @@ def test_only_the_finder_of_the_cause_yields_it():
 
 def test_that_pytorch_will_warn_of_the_advised_workers_is_said_with_the_reason():
     said = judge({1: "load*90 backward*10"}, [track(cpu_s=2, main_cpu_s=2)], 2).fix[0].say
-    assert "PyTorch warns of more workers than CPUs (2), but here they help: loading waits 90 % of its time" in said
+    assert "PyTorch warns about more workers than CPUs (2), but here they help: loading waits 90 % of its time" in said
     # as many as CPUs first, with what they gain; then more, with the bound of the gain
     assert said.startswith(
         "Load in other processes: DataLoader(..., num_workers=2, persistent_workers=True), about 2.2 "

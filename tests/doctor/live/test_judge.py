@@ -99,7 +99,7 @@ def test_a_job_that_only_starts_up_is_not_called_healthy():
     works = [track(main_cpu_s=19.0, cpu_s=19.0, cpu=tuple((i / 2, i / 2) for i in range(41)))]
     report = judge(watch({1: "import*100"}, works))
     assert report.verdict == "unknown"
-    assert "does not train yet" in report.unexplained[0].value
+    assert "is not training yet" in report.unexplained[0].value
     assert judge(watch({1: "import*10 backward*90"}, works)).verdict == "healthy"
 
 

@@ -283,8 +283,8 @@ def test_the_output_of_a_job_whose_watcher_was_killed_stays_until_the_job_ends(t
         assert why_kept(folder) == f"in use by process {watcher.pid}"
         watcher.kill()
         watcher.communicate()
-    assert why_kept(folder) == "in use by a job that still writes into it"
-    assert remove_folder(folder) == "in use by a job that still writes into it"
+    assert why_kept(folder) == "in use by a job that is still writing to it"
+    assert remove_folder(folder) == "in use by a job that is still writing to it"
     size = (folder / "stdout").stat().st_size
     wait_until(lambda: (folder / "stdout").stat().st_size > size)
     (tmp_path / "ends").touch()

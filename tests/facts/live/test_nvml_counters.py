@@ -18,7 +18,7 @@ SUPPORTED = ("nvmlDeviceGetCount * value 1", "nvmlGpmQueryDeviceSupport * value 
 HALF_USED = ("gpm.2 * value 62.5", "gpm.5 * value 4.25", "gpm.10 * value 30", "gpm.12 * value 55")
 MIG = (*SUPPORTED, "nvmlDeviceGetMigMode * value 1 1")
 USERS = "nvmlDeviceGetComputeRunningProcesses * value"
-INSTANCES = "MIG instances of this GPU are in use, and counters are read of one"
+INSTANCES = "MIG instances of this GPU are in use, but counters can be read for only one"
 READ = {"sm_active_percent": 62.5, "tensor_active_percent": 4.25, "dram_active_percent": 30, "fp32_active_percent": 55}
 ONCE = """
 import json, pynvml
@@ -65,8 +65,8 @@ def run(tmp_path, rules, code, *arguments):
         ((*SUPPORTED, "gpm.2 * value 80", "gpm.5 * error 3"), "", {"sm_active_percent": 80.0}),
         (SUPPORTED, "", {}),
         # an Ampere GPU, an older driver, a driver that lets only root count, a GPU that is lost meanwhile
-        (("nvmlGpmQueryDeviceSupport * value 0",), "this GPU has no such counters: Hopper and newer have them", {}),
-        (("nvmlGpmQueryDeviceSupport * error 13",), "this driver is too old for the question", {}),
+        (("nvmlGpmQueryDeviceSupport * value 0",), "this GPU has no such counters; Hopper and newer have them", {}),
+        (("nvmlGpmQueryDeviceSupport * error 13",), "this driver is too old for this query", {}),
         (("nvmlGpmQueryDeviceSupport * error 3",), "not supported by this GPU or driver", {}),
         ((*SUPPORTED, *HALF_USED, "nvmlGpmSampleGet * error 4"), "no permission", {}),
         ((*SUPPORTED, *HALF_USED, "nvmlGpmMetricsGet * error 15"), "the GPU is lost", {}),

@@ -107,7 +107,7 @@ class Command:
 
 def test_a_pickle_that_would_run_code_is_refused_and_runs_none(tmp_path):
     for content in (Command(f"touch {tmp_path}/ran"), {"entries": [Command(f"touch {tmp_path}/ran")]}):
-        with pytest.raises(GpudocError, match=r"x\.pickle is a pickle that holds posix\.system"):
+        with pytest.raises(GpudocError, match=r"x\.pickle is a pickle that contains posix\.system"):
             read(content, "x.pickle")
     assert list(tmp_path.iterdir()) == []
 

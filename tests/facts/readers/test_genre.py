@@ -133,8 +133,8 @@ def test_documentation_beside_a_log_is_left_out():
 
 @pytest.mark.parametrize(("text", "name", "why"), [
     ("model:\n  target: m:Net\ndata:\n  target: m:data\n", "my.yaml", "a config for gpudoc"),
-    ("model: resnet18\n# how\nlr: 0.1\nsteps:\n  - 1\n", "my.yaml", "settings of a program"),
-    ("[train]\nlr = 0.1\n", "my.toml", "settings of a program"),
+    ("model: resnet18\n# how\nlr: 0.1\nsteps:\n  - 1\n", "my.yaml", "a program's settings"),
+    ("[train]\nlr = 0.1\n", "my.toml", "a program's settings"),
 ])  # fmt: skip
 def test_a_file_of_settings_is_no_log(text, name, why):
     kind = genre_of(text, name)

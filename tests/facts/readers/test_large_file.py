@@ -93,4 +93,4 @@ def test_a_pipe_that_takes_the_place_of_a_file_before_it_is_opened_is_not_waited
     with pytest.raises((OSError, GpudocError, pytest.fail.Exception)) as refused:
         look(path)
     if not isinstance(refused.value, pytest.fail.Exception):
-        assert "it was replaced while it was opened" in str(refused.value)
+        assert "it was replaced while gpudoc opened it" in str(refused.value)

@@ -47,7 +47,7 @@ class Numbers(torch.utils.data.IterableDataset):
 
 
 class Counting(Numbers):
-    """Says where it is, and goes on from there."""
+    """Says where it is, and continues from there."""
 
     def __init__(self, count=25):
         super().__init__(count)

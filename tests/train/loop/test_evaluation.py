@@ -39,7 +39,7 @@ def test_an_evaluation_that_is_not_finite_is_never_the_best_and_breaks_nothing(t
     assert train_here(tmp_path, *LINE, "--plain", "--html", "page.html") == 0
     out, err = capsys.readouterr()
     assert "eval loss that is not finite after step 4" in out
-    assert "early stop after step 4: 2 evaluations without gain; none was finite" in err
+    assert "early stop after step 4: 2 evaluations without improvement; none was finite" in err
     assert "(best)" not in err
     found = summary(tmp_path / "runs/cfg")
     assert found["best"] is None

@@ -49,7 +49,7 @@ def test_a_full_disk_at_the_end_is_a_failure_that_names_the_newest_whole_one(tmp
     monkeypatch.setattr(writer, "write", full_later)
     assert train_here(tmp_path, *LINE) == 1
     told = capsys.readouterr().err
-    assert "No space left on device; the newest whole one is step-2" in told
+    assert "No space left on device; the newest complete one is step-2" in told
     assert checkpoint.newest_good(tmp_path / "runs/cfg/checkpoints")[0].name == "step-2"
 
 

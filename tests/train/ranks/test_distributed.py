@@ -143,14 +143,14 @@ def test_another_model_or_version_on_one_rank_is_named(tmp_path):
         """,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    assert told(tmp_path, 0)["model"] == "rank 1 has built another model than rank 0"
+    assert told(tmp_path, 0)["model"] == "rank 1 has built a different model from rank 0"
     assert told(tmp_path, 0)["version"].endswith("rank 1 runs 9.9")
     assert "rank 1 runs gpudoc 9.9" in told(tmp_path, 1)["version"]
 
 
 def test_a_rank_that_is_gone_is_noticed_and_named(two_ranks):
     said = told(two_ranks, "lost")["said"]
-    assert said.startswith("another rank is gone: ")
+    assert said.startswith("another rank has ended: ")
     assert "pair.cc" not in said
 
 
@@ -182,7 +182,7 @@ def test_a_rank_without_memory_for_the_exchange_says_so_and_the_other_is_not_lef
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert told(tmp_path, 1)["said"].startswith("out of memory while gradients were being exchanged")
-    assert told(tmp_path, 0)["said"].startswith("another rank is gone")
+    assert told(tmp_path, 0)["said"].startswith("another rank has ended")
 
 
 @pytest.mark.slow
@@ -338,4 +338,4 @@ def test_a_parameter_that_goes_unused_only_after_probation_is_noticed_in_that_st
         **standin(gpus=2).environment,
     )
     assert (tmp_path / "1.json").exists(), done.stderr[-2000:]
-    assert "has none in this one" in told(tmp_path, 1)["said"][0]
+    assert "has none in this step" in told(tmp_path, 1)["said"][0]

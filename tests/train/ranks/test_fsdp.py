@@ -76,7 +76,7 @@ def test_sharded_ranks_train_as_one_process_does(forked, tmp_path):
         rows = {n: {k: whole(v).clone() for k, v in row.items()} for n, row in state["state"].items()}
         state = {**state, "state": rows}
         worst = max((full[k] - v).abs().max().item() for k, v in alone.state_dict().items())
-        # one process goes on from the full tensors; and other ranks from the same
+        # one process continues from the full tensors; and other ranks from the same
         read = build(); read.load_state_dict(full); make(read).load_state_dict(state)
         torch.manual_seed(5)
         from gpudoc.workload.config import Fsdp
@@ -127,7 +127,7 @@ def test_a_sharded_rank_that_runs_out_of_memory_ends_instead_of_voting(forked, t
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert told(tmp_path, 0)["said"].startswith("out of memory while gradients were being exchanged")
-    assert told(tmp_path, 1)["said"].startswith("another rank is gone")
+    assert told(tmp_path, 1)["said"].startswith("another rank has ended")
 
 
 SHARDED_RUN = """
@@ -171,7 +171,7 @@ def test_a_sharded_run_is_saved_in_parts_and_goes_on_sharded_or_alone(forked, tm
         done = forked.run(tmp_path, SHARDED_RUN, arguments=(steps,))
         assert done.returncode == 0, done.stderr[-3000:]
         assert any("spread over 2 processes (FSDP2)" in text for text in told(tmp_path, 0))
-    assert any("goes on from step-4" in text for text in told(tmp_path, 0))
+    assert any("continues from step-4" in text for text in told(tmp_path, 0))
     # the last one holds a whole file as well, one in between only the shards
     kept = dict(checkpoint.found_in(tmp_path / "run" / "checkpoints"))
     assert len(kept) == 2
@@ -210,7 +210,7 @@ def test_a_sharded_run_in_two_pieces_is_the_run_in_one(forked, tmp_path):
     said = told(tmp_path / "2", 0)
     assert any("step-7 is not used: dcp/__1_0.distcp: its sha256" in text for text in said)
     # a save that comes due while the last one is written waits for the next step, so which one it is may differ
-    assert any(re.search(r"goes on from step-[2-6] ", text) for text in said)
+    assert any(re.search(r"continues from step-[2-6] ", text) for text in said)
     assert found[1] == found[2]
 
 

@@ -91,7 +91,7 @@ def test_compiling_is_worth_a_word_when_it_happens_again():
 
 def test_pinned_copies_that_are_waited_for_are_larger_than_they_need_to_be():
     (found,) = advise(split(compute=70.0, transfer=30.0), situation(pin_memory=True))
-    assert "bytes instead of floats" in found.say
+    assert "bytes would be smaller than floats" in found.say
     assert found.run == ""
 
 

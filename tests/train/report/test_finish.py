@@ -40,5 +40,5 @@ def test_a_command_that_is_done_says_so_and_changes_nothing(tmp_path, capsys):
     before = (tmp_path / "r/metrics.jsonl").read_text()
     capsys.readouterr()
     assert train_here(tmp_path, *LINE, "--run-dir", "r") == 0
-    assert "has done all its steps" in capsys.readouterr().out
+    assert "has finished all its steps" in capsys.readouterr().out
     assert (tmp_path / "r/metrics.jsonl").read_text() == before

@@ -57,10 +57,10 @@ def test_rows_that_a_full_disk_refused_follow_when_there_is_room_and_it_is_told_
     told = sinks.tell()
     sinks.close()
     assert [json.loads(line)["step"] for line in Run(tmp_path).metrics.read_text().splitlines()] == [0, 1, 2, 3]
-    goes_on = "File too large; training continues, and they are kept and tried again"
+    goes_on = "File too large; training continues; they are kept and tried again"
     assert told == [
         f"{tmp_path}/metrics.jsonl: rows cannot be written: {goes_on}",
-        f"{tmp_path}/metrics.jsonl: the rows that waited are written",
+        f"{tmp_path}/metrics.jsonl: the waiting rows are written",
     ]
     assert sinks.tell() == []
 
@@ -92,7 +92,7 @@ def test_rows_that_no_disk_took_are_counted_at_the_end(tmp_path):
     sinks.close()
     first, last = sinks.tell()
     assert "No space left on device; training continues" in first
-    assert last.endswith("metrics.jsonl: 3 rows are missing, which could not be written: No space left on device")
+    assert last.endswith("metrics.jsonl: 3 rows are missing because they could not be written: No space left on device")
 
 
 def test_rows_that_wait_take_no_more_memory_than_there_is_for_them(tmp_path, monkeypatch):
@@ -118,7 +118,9 @@ def test_a_tracker_that_fails_gets_no_more_and_the_rows_are_written(tmp_path, mo
         sinks.add({"step": step})
         sinks.write()
     sinks.close()
-    assert sinks.tell() == ["wandb failed and gets no more figures: ConnectionError: the server does not answer"]
+    assert sinks.tell() == [
+        "wandb failed and will receive no more figures: ConnectionError: the server does not answer"
+    ]
     assert len(Run(tmp_path).metrics.read_text().splitlines()) == 2
 
 

@@ -30,7 +30,7 @@ def test_a_batch_that_grew_by_itself_scales_the_learning_rate_and_says_so(tmp_pa
     write_workload(tmp_path, data={"count": 3200}, global_batch="auto", log_every=1)
     assert train_here(tmp_path, *LINE, "--profile", "off", "--batch-size", 64, "--steps", 1) == 0
     told = capsys.readouterr().err
-    assert "global batch 32 -> 64 by itself, so the learning rate goes 0.01 -> 0.0141421 (sqrt rule)" in told
+    assert "global batch 32 -> 64 automatically, so the learning rate goes 0.01 -> 0.0141421 (sqrt rule)" in told
     assert metrics(tmp_path / "runs/cfg")[0]["lr"] == pytest.approx(0.01 * 2**0.5)
 
 
@@ -45,7 +45,7 @@ def test_the_shipped_preset_is_used_when_nothing_was_tuned(tmp_path, capsys, mon
     monkeypatch.setenv("GPUDOC_PROFILE_DIR", str(tmp_path / "none"))
     write_workload(tmp_path)
     assert train_here(tmp_path, *LINE, "--profile", "auto", "--steps", 1) == 0
-    assert "preset cpu, which is estimated" in capsys.readouterr().err
+    assert "preset cpu, which is only estimated" in capsys.readouterr().err
     assert summary(tmp_path / "runs/cfg")["settings"]["num_workers"]["from"] == "profile"
 
 
@@ -56,7 +56,7 @@ def test_a_profile_for_another_model_is_refused_with_the_difference(tmp_path, ca
     write_workload(tmp_path, model={"hidden": 24})
     assert train_here(tmp_path, *LINE, "--profile", profile, "--steps", 1) == 2
     told = capsys.readouterr().err
-    assert "made for something else: it was made for another model than this one" in told
+    assert "made for something else: it was made for a different model" in told
     assert "gpudoc tune --model" in told
 
 
@@ -68,7 +68,7 @@ def test_an_environment_of_the_settings_starts_the_process_anew(tmp_path, monkey
     changes = ("--set", "allocator=exact", "--set", "wait_policy=passive")
     done = train(tmp_path, *LINE, "--profile", "off", "--steps", 1, *changes)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("starts again with the environment") == 1
+    assert done.stderr.count("starting again with the environment") == 1
     written = yaml.safe_load((tmp_path / "runs/cfg/profile.yaml").read_text())
     assert (written["settings"]["allocator"], written["settings"]["wait_policy"]) == ("exact", "passive")
 
@@ -90,7 +90,7 @@ def test_threads_that_are_to_sleep_begin_the_process_anew_once(monkeypatch):
 
     assert start() == start("cuda", wait_policy="passive") == start(may_restart=False, wait_policy="passive") == []
     (said,) = start(wait_policy="passive")
-    assert said == "starts again with the environment of threads that sleep while they wait: OMP_WAIT_POLICY=passive"
+    assert said == "starting again with the environment of threads that sleep while they wait: OMP_WAIT_POLICY=passive"
     assert [environment["OMP_WAIT_POLICY"] for environment in began] == ["passive"]
     monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
     assert start(wait_policy="passive") == []
@@ -123,7 +123,7 @@ def test_a_data_set_that_changed_behind_the_same_config_is_refused(tmp_path, cap
     text = (state / "state.json").read_text().replace('"num_samples": 96', '"num_samples": 97')
     (state / "state.json").write_text(text)
     assert train_here(tmp_path, *LINE, "--profile", "off", "--steps", 4, "--resume", "runs/cfg") == 2
-    assert "state.json: its sha256 is not the one in the manifest" in capsys.readouterr().err
+    assert "state.json: its sha256 differs from the manifest" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("rank", "steps"), [(0, 3), (1, 0)])
@@ -172,7 +172,7 @@ def test_a_memory_limit_on_a_gpu_holds_and_says_what_comes_on_top(standin, tmp_p
     line = ("train", "--model", str(config), "--profile", "off", "--device", "cuda", "--memory-limit", "100MiB")
     done = standin().gpudoc(*line)
     assert done.returncode == 1
-    assert "memory limit 100 MiB for tensors; CUDA's context and NCCL's buffers come on top" in done.stderr
+    assert "memory limit 100 MiB for tensors; CUDA's context and NCCL's buffers are extra" in done.stderr
     assert "out of memory before the first step under --memory-limit 100 MiB; weights" in done.stderr
 
 

@@ -52,7 +52,7 @@ def test_ranks_are_gpus_or_what_was_asked_for(gpus, device, num_gpus, ranks):
     ("gpus", "device", "num_gpus", "says"),
     [
         ("8", "cuda", 4, "has 4"),
-        ("0", "cpu", 0, "from 1 on"),
+        ("0", "cpu", 0, "write auto, or 1 or more"),
         ("all", "cuda", 4, "auto"),
         ("2", "cuda:1", 4, "contradict"),
     ],
@@ -330,7 +330,7 @@ def test_where_the_folder_knows_no_locks_ranks_meet_in_memory_and_not_at_a_port(
     without_locks(monkeypatch, tmp_path)
     monkeypatch.setattr(launch, "_MEMORY", tmp_path / "memory")
     (tmp_path / "memory").mkdir()
-    with pytest.raises(GpudocError, match="knows no locks") as refused, launch._meeting_place(tmp_path / "tmp"):
+    with pytest.raises(GpudocError, match="does not support locks") as refused, launch._meeting_place(tmp_path / "tmp"):
         pass
     assert "TMPDIR=" in refused.value.hint
     assert list((tmp_path / "memory").iterdir()) == []

@@ -92,7 +92,7 @@ def test_a_broken_gpu_stops_only_the_run_that_uses_it(cuda_works, monkeypatch):
 def test_others_on_the_gpu_stop_the_run_unless_told_to_share(cuda_works):
     other = GpuProcess(pid=2**22 + 7, alive=True, name="python", user="ann", sm_percent=90)
     busy = two_gpus(processes=(other,))
-    with pytest.raises(GpudocError, match="others compute on cuda:0: ann's python") as caught:
+    with pytest.raises(GpudocError, match="other processes compute on cuda:0: ann's python") as caught:
         check_device("cuda:0", check=True, collect_facts=lambda: busy)
     assert caught.value.exit_code == 1
     assert "--shared" in caught.value.hint
@@ -100,7 +100,7 @@ def test_others_on_the_gpu_stop_the_run_unless_told_to_share(cuda_works):
     assert any("ann's python" in said.text and said.warning for said in flight.said)
     assert check_device("cuda:1", check=True, collect_facts=lambda: busy).device == "cuda:1"
     # all ranks of a machine refuse alike
-    with pytest.raises(GpudocError, match="others compute on cuda:0"):
+    with pytest.raises(GpudocError, match="other processes compute on cuda:0"):
         check_device("auto", check=True, met=met(1), collect_facts=lambda: busy)
 
 

@@ -75,5 +75,5 @@ def test_a_run_that_fails_by_itself_is_no_verdict(tmp_path, prove, capfd):
     write_workload(tmp_path, data={"raise_at": 3})
     assert prove() == 1
     said = capfd.readouterr().err
-    assert "the run fails even if nothing kills it" in said
+    assert "the run fails even without being killed" in said
     assert "sample 3 is broken" in said

@@ -46,13 +46,13 @@ def test_it_names_who_holds_the_memory_and_what_is_needed(workload, monkeypatch)
     )
     problem = no_room(torch.device("cuda:0"), workload, lambda: machine(*others))
     assert problem.exit_code == 1
-    assert "cuda:0 has no room to begin: 1 GiB of 16 GiB is free" in problem.message
+    assert "cuda:0 has too little free memory to begin: 1 GiB of 16 GiB is free" in problem.message
     assert (
         "is free; python (pid 8) holds 14 GiB; Xorg (pid 7) holds 1 GiB; a process (pid 9); weights" in problem.message
     )
     # 8 x 16 + 16 weights and biases, 16 + 1 behind them, four numbers of four bytes each
     assert f"need {4 * 4 * (8 * 16 + 16 + 16 + 1) / 1024:.2f} KiB" in problem.message
-    assert problem.hint == "wait for it or ask its owner (pid 8); or take --device cuda:1, where 15 GiB is free"
+    assert problem.hint == "wait for it or ask its owner (pid 8); or use --device cuda:1, where 15 GiB is free"
 
 
 def test_what_this_process_holds_counts_as_free(workload):
@@ -65,7 +65,7 @@ def test_what_this_process_holds_counts_as_free(workload):
 
 def test_without_facts_it_still_says_what_is_needed(workload):
     problem = no_room(torch.device("cuda:0"), workload, Machine)
-    assert "cuda:0 has no room to begin: out of memory; weights" in problem.message
+    assert "cuda:0 has too little free memory to begin: out of memory; weights" in problem.message
 
 
 def test_under_a_limit_the_limit_is_what_is_too_small(workload):
@@ -86,7 +86,7 @@ def test_a_gpu_in_exclusive_mode_is_not_called_full(workload):
     other = GpuProcess(pid=8, name="python", memory_bytes=GIB)
     problem = no_room(torch.device("cuda:0"), workload, lambda: machine(other, free=15 * GIB, mode="exclusive_process"))
     assert (
-        "cuda:0 has no room to begin: its compute mode is exclusive_process; python (pid 8) holds 1 GiB"
+        "cuda:0 has too little free memory to begin: its compute mode is exclusive_process; python (pid 8) holds 1 GiB"
         in problem.message
     )
 

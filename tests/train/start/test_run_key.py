@@ -47,7 +47,7 @@ def test_each_start_of_a_job_has_a_file_and_a_key_of_its_own(tmp_path):
 
 
 def test_without_a_folder_in_common_the_nodes_refuse_with_the_line_for_the_job_file(tmp_path):
-    with pytest.raises(GpudocError, match="is that folder shared by all nodes") as refused:
+    with pytest.raises(GpudocError, match="do all nodes share that folder") as refused:
         run_key(SECOND, tmp_path, wait_s=0.0).__enter__()
     assert f"export {KEY}=" in refused.value.hint
 

@@ -162,7 +162,7 @@ def test_how_wide_a_state_is_may_not_change_when_a_run_goes_on(tmp_path, narrow,
     assert narrow("run", "--steps", "8") == 2
     assert "its optimizer_state is 8bit, that of this run full" in capfd.readouterr().err
     hide(monkeypatch)
-    with pytest.raises(GpudocError, match="state is that of torchao") as caught:
+    with pytest.raises(GpudocError, match="state is from torchao") as caught:
         load(tmp_path / "run" / "checkpoints" / "step-5")
     assert caught.value.hint == "pip install torchao"
 

@@ -189,7 +189,7 @@ def test_a_run_says_which_file_is_bad_and_goes_on_from_the_older_one(tmp_path, c
     assert train_here(tmp_path, *line, "--steps", "12", "--resume", "runs/cfg") == 0
     told = capsys.readouterr().err
     assert "step-8 is not used: model.safetensors" in told
-    assert "goes on from step-4" in told
+    assert "continues from step-4" in told
 
 
 def test_a_run_without_any_whole_checkpoint_is_refused(tmp_path, capsys):
@@ -198,7 +198,7 @@ def test_a_run_without_any_whole_checkpoint_is_refused(tmp_path, capsys):
     assert train_here(tmp_path, *line, "--steps", "2") == 0
     (tmp_path / "runs/cfg/checkpoints/step-2/optimizer.pt").unlink()
     assert train_here(tmp_path, *line, "--steps", "4", "--resume", "runs/cfg") == 2
-    assert "no checkpoint is whole: step-2: optimizer.pt: missing" in capsys.readouterr().err
+    assert "no checkpoint is complete: step-2: optimizer.pt: missing" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["/etc/hostname", "../step-1/state.json", "dcp/../../x"])

@@ -52,7 +52,7 @@ def test_what_may_not_change_is_named_with_both_values(tmp_path):
 
 def test_never_refuses_a_directory_that_holds_a_run(tmp_path):
     begun(tmp_path / "r")
-    with pytest.raises(GpudocError, match="holds a run already"):
+    with pytest.raises(GpudocError, match="already contains a run"):
         choose("cfg", tmp_path / "r", "never", FIXED, 9)
 
 
@@ -200,7 +200,7 @@ def test_what_to_type_names_a_run_and_runs_nothing_in_its_name(tmp_path, monkeyp
         assert refused.value.message.isprintable()
         assert refused.value.hint.isprintable()
         typed = refused.value.hint.rpartition("--run-dir than ")[2].removeprefix("runs here: ")
-        if typed in ("--run-dir DIR", "put it back, or start again: --resume never --run-dir runs/NEW"):
+        if typed in ("--run-dir DIR", "change it back, or start again: --resume never --run-dir runs/NEW"):
             continue
         # as an argument of --run-dir, and to a program that takes options
         said = subprocess.run(

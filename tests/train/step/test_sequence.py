@@ -56,7 +56,7 @@ CASES = {
     "clip": ({}, {}, 1, {"train": {"grad_clip": 0.5}}),
     "not fused": ({"fused": False}, {"fused": False}, 1, {}),
     "momentum": ({}, {}, 1, {"optimizer": {"target": "torch.optim:SGD", "args": {"lr": 0.1, "momentum": 0.9}}}),
-    "no fused form": ({}, {}, 1, {"optimizer": {"target": "torch.optim:RMSprop", "args": {"lr": 0.01}}}),
+    "no fused version": ({}, {}, 1, {"optimizer": {"target": "torch.optim:RMSprop", "args": {"lr": 0.01}}}),
     "schedule": ({}, {}, 1, {"schedule": {"name": "cosine", "warmup_steps": 2}}),
     "all at once": (
         {"precision": "bf16", "micro_batch": 3, "activation_checkpointing": True, "channels_last": True},

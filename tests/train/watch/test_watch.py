@@ -55,10 +55,10 @@ def test_a_step_that_does_not_end_is_reported_once_then_that_it_goes_on():
     run.stay(60)
     assert len(run.said) == 1
     assert "nothing has moved for 30 s in step 21 (a step usually takes 1 s)" in run.said[0]
-    assert "it goes on waiting; --on-hang end would end the run" in run.said[0]
+    assert "gpudoc keeps waiting; --on-hang end would end the run" in run.said[0]
     assert run.recorded == []
     run.step(2)
-    assert run.said[1:] == ["it moves again after 1 min 30 s"]
+    assert run.said[1:] == ["moving again after 1 min 30 s"]
     assert [hung.still_s for hung in run.recorded] == [90]
 
 

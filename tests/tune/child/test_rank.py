@@ -56,7 +56,7 @@ def test_ranks_share_the_threads_unless_the_request_says_how_many():
 
 def test_a_rank_that_only_lost_its_peer_says_nothing_of_the_cause():
     def lost(cause):
-        problem = PeerLostError("another rank is gone")
+        problem = PeerLostError("another rank has ended")
         problem.__cause__ = cause
         return problem
 

@@ -228,7 +228,7 @@ def test_a_variant_that_fails_is_rejected_in_a_line_and_the_search_goes_on(kind)
     (row,) = [row for row in found.tried if row.name == "bf16"]
     assert row.why.endswith("rejected, it failed in speed: RuntimeError: no kernel")
     assert not row.kept
-    # a search that goes on from the journal decides the same without a trial
+    # a search that continues from the journal decides the same without a trial
     again = Failing(kind)
     assert found_by(again, journal=journal) == found
     assert again.asked == []
