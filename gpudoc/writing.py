@@ -63,7 +63,7 @@ def check_places(*places: Path | None) -> None:
         if not folder.is_dir():
             raise GpudocError(f"no such folder: {folder}", hint=f"mkdir -p {quote_path(folder)}")
         if not os.access(place if place.exists() else folder, os.W_OK):
-            raise GpudocError(f"cannot write there: {place}", hint="name a file in a folder of yours")
+            raise GpudocError(f"cannot write there: {place}", hint="name a file in a folder that you can write to")
 
 
 def sync_folder(folder: Path) -> None:

@@ -157,17 +157,17 @@ class _Walk:
             for index, value in enumerate(node.value):
                 self.visit(value, (*location, index))
         elif node.tag == _INTEGER and len(node.value) > _LONGEST_NUMBER:
-            text = f"a number of {len(node.value)} digits"
+            text = f"a number with {len(node.value)} digits"
             raise yaml.MarkedYAMLError(problem=text, problem_mark=node.start_mark)
         elif _HALF_CHARACTER.search(node.value):
-            raise yaml.MarkedYAMLError(problem="an escape that is half a character", problem_mark=node.start_mark)
+            raise yaml.MarkedYAMLError(problem="an escape that encodes half a character", problem_mark=node.start_mark)
 
     def _visit_mapping(self, node: yaml.MappingNode, location: Location) -> None:
         seen: set[str] = set()
         for key, value in node.value:
             name = str(key.value) if isinstance(key, yaml.ScalarNode) else "?"
             if name in seen and name != "<<":
-                raise yaml.MarkedYAMLError(problem=f"the key {name!r} stands twice", problem_mark=key.start_mark)
+                raise yaml.MarkedYAMLError(problem=f"the key {name!r} occurs twice", problem_mark=key.start_mark)
             seen.add(name)
             inner = (*location, name)
             self.lines[inner] = key.start_mark.line + 1

@@ -54,7 +54,7 @@ def print_comparison(comparison: Comparison, out: Console) -> None:
             out.print(f"  {kind}: {row_name(new)}: {(change.ratio or 0) - 1:+.0%}, {spans}{while_}", style=style)
     missing = len(comparison.only_old) + len(comparison.only_new)
     if missing:
-        out.print(f"  {missing} rows are in one of the records only")
+        out.print(f"  {missing} rows are in only one of the records")
 
 
 def print_record(record: Record, out: Console) -> None:

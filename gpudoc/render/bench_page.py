@@ -98,7 +98,7 @@ def _findings(record: Record) -> Iterable[Block]:
         yield note_of(finding)
     if not record.findings:
         judged = [row for row in record.measurements if row.share_of_ceiling is not None]
-        text = f"{len(judged)} of {len(record.measurements)} rows have a ceiling to be judged by."
+        text = f"{len(judged)} of {len(record.measurements)} rows have a ceiling to judge them by."
         yield Note(kind="good", title="Nothing is below what is normal", text=text)
 
 
@@ -148,7 +148,7 @@ def _curves(record: Record) -> Iterable[Block]:
         svg = line_chart("Copies between host and GPU", copies, axis, Axis(label="GB/s"))
         if svg:
             yield Figure(
-                svg, "Pinned is page-locked memory; the dashed line is what the link carries in one direction."
+                svg, "Pinned means page-locked memory; the dashed line is the capacity of the link in one direction."
             )
 
 
@@ -164,9 +164,9 @@ def _rooflines(record: Record) -> Iterable[Block]:
         if chart:
             yield Figure(
                 chart,
-                "Left of a roof's bend a program waits for memory, right of it for the units. The flat part is the "
-                "ceiling of the type, the slope the memory's ceiling or, where that is unknown, the best that was "
-                "measured. A product's intensity counts each matrix once.",
+                "Left of a roof's bend a program waits for memory, right of it for the compute units. The flat part "
+                "is the ceiling of the type; the slope is the ceiling of the memory or, if that is unknown, the "
+                "best measured value. The intensity of a product counts each matrix once.",
             )
 
 
@@ -224,7 +224,7 @@ def _tables(record: Record) -> Iterable[Block]:
     curves = [row for row in record.measurements if row.name in _CURVES]
     yield _table([row for row in record.measurements if row.name not in _CURVES] or curves)
     if len(curves) < len(record.measurements) and curves:
-        yield Fold("Every size of the curves", (_table(curves),), f"{len(curves)} rows")
+        yield Fold("All sizes of the curves", (_table(curves),), f"{len(curves)} rows")
 
 
 def _table(measurements: Sequence[Measurement]) -> Table:
@@ -264,9 +264,9 @@ def _formulas(record: Record) -> Iterable[Block]:
 def _doubts(record: Record) -> Iterable[Block]:
     lines = doubt_lines(record)
     if lines:
-        yield Note(kind="warning", title="What speaks against these figures", points=tuple(lines))
+        yield Note(kind="warning", title="Reasons to doubt these figures", points=tuple(lines))
     else:
-        yield Note(kind="good", title="Nothing speaks against these figures")
+        yield Note(kind="good", title="There is no reason to doubt these figures")
 
 
 def _missing(record: Record) -> Iterable[Block]:

@@ -131,7 +131,7 @@ def _rest(record: Record, shown: int, *, drawn: bool) -> str:
     if doubted:
         worst = ", ".join(name.replace("_", " ") for name, _ in doubted.most_common(2))
         count = sum(bool(row.doubts) for row in record.measurements)
-        parts.append(f"{count} of {len(record.measurements)} rows in doubt, mostly for: {worst}")
+        parts.append(f"{count} of {len(record.measurements)} rows in doubt, mostly because of: {worst}")
     left_out = sum(not one.failed for one in record.not_measured)
     if left_out:
         parts.append(f"{format_count(left_out, 'case')} not measured")

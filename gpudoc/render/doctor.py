@@ -74,7 +74,7 @@ def _areas(report: Report, width: int) -> list[str]:
         told = [_counted(passed.get(area, 0), missing)]
         mark = PASSED if passed.get(area, 0) >= len(missing) else UNCHECKED
         if crashed:
-            failed = f"{format_count(len(crashed), 'check')} failed by itself: {', '.join(crashed[:3])}"
+            failed = f"{format_count(len(crashed), 'check')} failed: {', '.join(crashed[:3])}"
             mark, told = MARK["warning"], [failed, *told]
         if wrong:
             told = [f"{f.title}{cards_of(f)}" for f in wrong[:1]] + [f"{len(wrong) - 1} more"] * (len(wrong) > 1)
@@ -134,7 +134,7 @@ def _head(report: Report, width: int, say: Say) -> list[str]:
 
 def _what_was_read(report: Report, say: Say) -> str:
     kinds = [kind.replace("_", " ") for kind in report.recognised]
-    nothing = "a text that is neither a report nor a log which gpudoc knows"
+    nothing = "text that is neither a report nor a log that gpudoc knows"
     return say("read: {}", ", ".join(kinds) if kinds else say(nothing))
 
 

@@ -53,7 +53,7 @@ class Output:
     def refuse_sarif(self, what: str) -> None:
         """GpudocError where SARIF is wanted of what has no lines that it could name."""
         if self.sarif is not None:
-            raise GpudocError(f"--sarif is for texts and this machine, not for {what}", hint="--json or --html FILE")
+            raise GpudocError(f"--sarif works for texts and this machine, not for {what}", hint="--json or --html FILE")
 
 
 def redactor_of(report: Report) -> Redactor:
@@ -195,7 +195,7 @@ def _save(path: Path, report: Report) -> None:
             text = render_page(report)
         case _:
             text = render(report, verbose=True)
-    write_whole(path, text, hint="name a file in a folder that exists")
+    write_whole(path, text, hint="name a file in an existing folder")
 
 
 def _observed(seen: Observation) -> str:

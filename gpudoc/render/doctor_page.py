@@ -118,7 +118,7 @@ def _checks(report: Report) -> Iterator[Block]:
                 reasons.setdefault(f"Not checked, because {skipped.because}", []).append(skipped.id)
         for crashed in report.crashed:
             if area_of(crashed.id) == area:
-                reasons.setdefault(f"This check failed itself: {crashed.error}", []).append(crashed.id)
+                reasons.setdefault(f"This check itself failed: {crashed.error}", []).append(crashed.id)
         blocks: list[Block] = [_list("good", "Ruled out", passed)] if passed else []
         blocks += [_list("info", reason, names) for reason, names in reasons.items()]
         if blocks:

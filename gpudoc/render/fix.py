@@ -20,7 +20,7 @@ _TITLES = {
     "anomaly-off": "Anomaly detection is on",
     "evaluation-no-grad": "An evaluation builds graphs that nothing uses",
     "detach-sum": "A sum or list keeps the graph of each step",
-    "retain-graph": "Each backward keeps a graph that nothing uses again",
+    "retain-graph": "Each backward keeps a graph that is never used again",
     "zero-fill": "Gradients are filled with zeros",
     "file-per-sample": "A file is parsed for each sample",
     "object-per-sample": "An object is built for each sample",
@@ -34,12 +34,12 @@ _TITLES = {
     "item-each-step": "Each step waits for the GPU to read a value",
     "checkpoint-each-step": "A checkpoint is saved too often",
     "logging-each-step": "Something is logged too often",
-    "fused-optimizer": "The optimizer steps tensor by tensor",
-    "few-threads": "Fewer threads compute than there are cores",
+    "fused-optimizer": "The optimizer updates one tensor at a time",
+    "few-threads": "There are fewer threads than cores",
     "copy-each-step": "All weights are copied in each step",
     "kept-outputs": "Scores of a whole evaluation are kept",
     "activation-checkpointing": "The activations of all blocks do not fit into memory",
-    "expandable-segments": "The allocator's memory is in pieces",
+    "expandable-segments": "The allocator's memory is fragmented",
 }
 
 
@@ -56,7 +56,7 @@ def as_text(result: FixResult, *, verbose: bool = False) -> str:
     launches = "1 launch" if result.launches == 1 else f"{result.launches} launches"
     lines = [headline(result), f"{launches} in {format_seconds(result.seconds)}", ""]
     if result.unequal:
-        lines += [f"! The script is not equal to itself from launch to launch: {result.unequal}.", ""]
+        lines += [f"! The script does not repeat itself from launch to launch: {result.unequal}.", ""]
     for proof in result.accepted:
         lines += _accepted(proof)
     if result.accepted:
@@ -75,8 +75,8 @@ def headline(result: FixResult) -> str:
     """The answer in a sentence."""
     if not result.accepted:
         if result.unequal:
-            return "Nothing is proved: two launches of the script as it is differ."
-        return "Nothing to change is proved." if result.untried else "Nothing to change."
+            return "Nothing is proved: two launches of the unmodified script differ."
+        return "No change is proved." if result.untried else "Nothing to change."
     if len(result.accepted) == 1:
         return f"{title_of(result.accepted[0].candidate.rewrite)} at {_where(result.accepted[0])}: a proved change."
     return f"{len(result.accepted)} proved changes."
@@ -95,11 +95,11 @@ def _accepted(proof: FixProof) -> list[str]:
 def _nothing(result: FixResult) -> list[str]:
     """What was looked at, and the largest share that was left alone."""
     steps = "the steps" if result.look is None else format_count(result.look.steps, "step")
-    lines = [f"looked at {steps}: where they spend their time, what they keep, how data are loaded"]
-    lines.append("  an evaluation, or work at the end of an epoch, only where these steps came to it")
+    lines = [f"looked at {steps}: where they spend their time, what they keep, how they load data"]
+    lines.append("  evaluation and work at the end of an epoch are included only if these steps reached them")
     most = next((line for line in result.evidence.hot if _is_leaf(line, result.evidence)), None)
     if most is not None:
-        lines.append(f"  the largest share: {most.share:.0%} at {_at(most.file, most.line)}, left as it is")
+        lines.append(f"  the largest share: {most.share:.0%} at {_at(most.file, most.line)}, left unchanged")
     if result.look is not None:
         lines.append(f"  {result.look.wait_share:.0%} of a step waits for data")
     return lines
@@ -117,7 +117,7 @@ def _others(result: FixResult, *, verbose: bool) -> list[str]:
         lines += ["", "tried, not kept"]
         lines += [f"  {_where(proof)}  {proof.candidate.rewrite}: {why_lost(proof)}" for proof in result.lost[:shown]]
     if result.refused:
-        lines += ["", "not tried, since it would be wrong or could be"]
+        lines += ["", "not tried, because it would or could be wrong"]
         lines += [
             f"  {_at(one.file, one.line)}  {one.rewrite}: {escape_line(one.reason)}" for one in result.refused[:shown]
         ]
@@ -131,7 +131,7 @@ def why_lost(proof: FixProof) -> str:
     span = proof.gain
     if span is None:
         return "it gains nothing"
-    return f"it gains nothing beyond doubt: {span.middle:.2f} times ({span.low:.2f} to {span.high:.2f})"
+    return f"no certain gain: {span.middle:.2f} times ({span.low:.2f} to {span.high:.2f})"
 
 
 def _next(result: FixResult) -> list[str]:

@@ -42,7 +42,7 @@ def _result(result: FixResult, number: int, proof: FixProof, root: Path) -> dict
     said += [proof.why] if proof.why else []
     said += [f"Start the command with {name}={value}." for name, value in candidate.environment]
     if number:
-        said.append("The fix of the first result holds this change too.")
+        said.append("The fix of the first result includes this change.")
     fixes = [] if number else _fixes(result, root)
     return {
         "ruleId": candidate.rewrite,

@@ -48,7 +48,7 @@ def print_screen(report: FleetReport, out: Console, *, verbose: bool) -> None:
     for line in unjudged_lines(verdict.unjudged, None if verbose else _MOST_UNJUDGED):
         out.print(f"not judged: {line}")
     for odd in verdict.cleared:
-        out.print(f"looked odd once and not again: {spots_name(odd.at)}, {odd.family.name}")
+        out.print(f"looked odd only once: {spots_name(odd.at)}, {odd.family.name}")
     if report.comparison is not None:
         for line in comparison_lines(report.comparison, None if verbose else _MOST_CHANGES):
             out.print(line)
@@ -159,7 +159,7 @@ def unjudged_lines(unjudged: Sequence[Unjudged], most: int | None = None) -> Ite
 def comparison_lines(comparison: FleetComparison, most: int | None = None) -> Iterator[str]:
     """What changed since the older record."""
     yield (
-        f"compared with the older record: {comparison.matched} GPUs are in both; apart from what all moved by, "
+        f"compared with the older record: {comparison.matched} GPUs are in both; apart from changes that affect all, "
         f"{len(comparison.worse)} figures are worse, {len(comparison.better)} better"
     )
     for shift in comparison.shifts:
@@ -174,4 +174,4 @@ def comparison_lines(comparison: FleetComparison, most: int | None = None) -> It
     yield from (f"  gone: {title}" for title in comparison.mended[:most])
     yield from (f"  {line}" for line in comparison.versions)
     if comparison.only_old or comparison.only_new:
-        yield f"  {comparison.only_old} GPUs are in the older record only, {comparison.only_new} in the newer"
+        yield f"  {comparison.only_old} GPUs are only in the older record, {comparison.only_new} in the newer"

@@ -58,15 +58,17 @@ def _findings(verdict: FleetVerdict) -> Iterator[Block]:
         yield Note(kind=finding.severity, title=title, text=finding.why, points=tuple(points), commands=commands)
     if not verdict.named:
         kind = "good" if verdict.word == "healthy" else "warning"
-        title = "Nothing is odd" if verdict.word == "healthy" else "Nothing odd was found, and not all was judged"
+        title = (
+            "Nothing is odd" if verdict.word == "healthy" else "Nothing odd was found, but not everything was judged"
+        )
         yield Note(kind=kind, title=title)
 
 
 def _maps(record: FleetRecord, verdict: FleetVerdict) -> Iterator[Block]:
     gpus = [len(node.gpus) for node in record.nodes]
     yield (
-        "A column is a node, a row a GPU. The colour is the distance below the peers of the same model and position; "
-        "grey was not measured."
+        "A column is a node, a row is a GPU. The colour shows the distance below the peers of the same model and "
+        "position; grey means not measured."
     )
     for family in sorted(verdict.families, key=lambda one: min(one.z.values(), default=0.0)):
         svg = heat_map(family.name[0].upper() + family.name[1:], family.z, gpus)
@@ -119,9 +121,9 @@ def _numbers(nodes: tuple[int, ...]) -> str:
 
 def _unjudged(verdict: FleetVerdict) -> Iterator[Block]:
     points = [*unjudged_lines(verdict.unjudged)]
-    points += [f"looked odd once and not again: {spots_name(o.at)}, {o.family.name}" for o in verdict.cleared]
+    points += [f"looked odd only once: {spots_name(o.at)}, {o.family.name}" for o in verdict.cleared]
     if points:
-        yield Note(kind="warning", title="Not measured is not healthy", points=tuple(points))
+        yield Note(kind="warning", title="What was not measured does not count as healthy", points=tuple(points))
 
 
 def _maker(record: FleetRecord) -> Iterator[Block]:

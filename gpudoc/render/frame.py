@@ -21,7 +21,7 @@ PASSED, UNCHECKED = "✓", "–"
 NARROW, WIDE = 80, 118
 _SMALLEST_BOX = 50
 _WIDEST = 200
-_TO_COPY = Pattern(r" *\$ |next  |profile  |summary: |go on with: ")
+_TO_COPY = Pattern(r" *\$ |next  |profile  |summary: |continue with: ")
 # this many lines are no limit
 _ANY = 100
 _WHOLE = Pattern(r"\[[^\[\]]{1,60}\]$|\([^()]{1,40}\)$|`[^`]{1,40}`|gpudoc doctor --\w+(?: \w+)?")

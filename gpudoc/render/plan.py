@@ -17,8 +17,8 @@ _COLUMNS = ("target", "memory", "precision", "largest batch", "likely", "peak", 
 _LEFT = ("target", "precision")
 _RUNGS = ("change", "batch", "peak per GPU", "fits", "time", "moved")
 _COLUMNS_MEAN = (
-    "Batch: micro batch x accumulation x GPUs. Moved: what each GPU exchanges in one micro batch.",
-    "Time: of a GPU for each sample, at the least, against the whole batch at once.",
+    "Batch: micro batch x accumulation x GPUs. Moved: the data that each GPU exchanges in one micro batch.",
+    "Time: the least GPU time for each sample, relative to the whole batch at once.",
 )
 # parts below a thousandth of the peak say nothing
 _SMALLEST_SHARE = 1e-3
@@ -48,7 +48,7 @@ def render_targets(result: TargetsResult, width: int = frame.WIDE) -> str:
     if result.probed:
         lines += [
             f"Not traced: {result.probed}.",
-            "Two real steps on the CPU were measured instead; the intervals are wide for that reason.",
+            "Two real steps on the CPU were measured instead, so the intervals are wide.",
         ]
     lines += [f"Assumed: {note}." for note in result.notes[:_SHOWN_NOTES]]
     lines.append("Peaks include the CUDA context, cuBLAS and fragmentation; a step takes at least the time shown.")
@@ -92,9 +92,9 @@ def _ladder(answer: TargetAnswer, reference: int, width: int) -> list[str]:
         return []
     what = "not even one sample fits" if not answer.fits else f"batch {reference} does not fit at once"
     if not any(rung.fits for rung in answer.ladder):
-        end = "and no change that gpudoc knows lets one fit; take a larger card."
+        end = "and no change that gpudoc knows makes one fit; use a larger card."
     else:
-        end = "What lets it train, each on top of those before it, up to the first that fits:"
+        end = "Changes that let it train, each on top of the previous ones, up to the first that fits:"
     head = f"{answer.target.name}: {what}{',' if end.startswith('and') else '.'} {end}"
     rows = tuple(_rung(rung) for rung in answer.ladder)
     if not rows:
@@ -121,7 +121,7 @@ def _what_to_do(ladder: Sequence[Rung]) -> list[str]:
     lines = []
     if first is not None:
         steps = "; ".join(rung.how for rung in ladder[: first + 1] if rung is ladder[first] or not rung.is_aside)
-        lines.append(f"The first that fits takes: {steps}. Predicted, not run.")
+        lines.append(f"The first that fits needs: {steps}. Predicted, not run.")
     lines += [
         f"{rung.change}: {format_bytes(rung.host_bytes)} of the host's memory for each GPU, and the update runs there."
         for rung in ladder

@@ -49,9 +49,9 @@ def _facts(job: JobFailure) -> Iterator[tuple[str, str]]:
         which = format_ranges(one.ranks, "rank")
         yield "then", f"{format_count(len(one.ranks), 'rank')} {one.says}: {which}  ({one.origin})"
     if end.silent:
-        yield "note", f"{format_ranges(end.silent, 'rank')} never wrote a line"
+        yield "note", f"{format_ranges(end.silent, 'rank')} wrote no line at all"
     if end.observed_first not in (None, end.rank):
-        yield "note", f"torchrun's summary names rank {end.observed_first}, which is only what it observed first"
+        yield "note", f"torchrun's summary names rank {end.observed_first}, but that is only the one it noticed first"
     if len(job.attempts) > 1:
         for one_end in job.attempts[-_MOST_ATTEMPTS:]:
             yield "run", _attempt(one_end)
@@ -61,8 +61,8 @@ def _facts(job: JobFailure) -> Iterator[tuple[str, str]]:
 def _unknown(end: AttemptEnd) -> str:
     """That nothing tells which rank was first, and which ranks it may have been."""
     if not end.others:
-        return "not known: no line tells which rank failed first, and every sign may follow from another rank"
-    return f"not known: {format_ranges(end.others, 'rank')} {end.says or 'ended'}, and nothing tells which was first"
+        return "not known: no line says which rank failed first, and every sign may be a consequence of another rank"
+    return f"not known: {format_ranges(end.others, 'rank')} {end.says or 'ended'}, and nothing shows which was first"
 
 
 def _attempt(end: AttemptEnd) -> str:

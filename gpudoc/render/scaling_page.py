@@ -22,7 +22,7 @@ def scaling_sections(scaling: Scaling) -> list[Section]:
     ]
     return [
         Section("Does it scale?", (_verdict(scaling), *_curves(scaling))),
-        Section("What eats the rest", (found, *sentences)),
+        Section("Where the rest goes", (found, *sentences)),
     ]
 
 
@@ -49,7 +49,7 @@ def _curves(scaling: Scaling) -> Iterator[Block]:
     )
     series = [Series(name="measured", points=measured), Series(name="without loss", points=ideal, style="roof")]
     svg = line_chart("Samples per second", series, Axis(label="ranks", log=True, base=2), Axis(label="samples/s"))
-    yield Figure(svg, "All ranks together, with real data. Without loss: every rank as fast as one alone.")
+    yield Figure(svg, "All ranks together, with real data. Without loss, every rank would be as fast as one alone.")
 
 
 def _settings(scaling: Scaling) -> str:
@@ -59,6 +59,7 @@ def _settings(scaling: Scaling) -> str:
 def _reading(scaling: Scaling) -> Iterator[str]:
     alone = "the same rank alone" if scaling.device == "cuda" else "one rank alone with as many threads"
     yield (
-        f"Efficiency is against {alone}. The other shares are parts of the step that the ranks spend and one alone "
-        "does not: they and the efficiency add up to the whole step. ± is about 95 % of the doubt, from the spread."
+        f"Efficiency is relative to {alone}. The other shares are parts of the step that several ranks spend and one "
+        "alone does not; together with the efficiency they add up to the whole step. ± is an interval of about 95 %, "
+        "from the spread."
     )

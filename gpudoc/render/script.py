@@ -41,7 +41,7 @@ def as_text(result: ScriptResult, *, verbose: bool = False) -> str:
     assert result.stored is not None
     lines[2:2] = [f"{sentence[0].upper()}{sentence[1:]}." for sentence in result.stored.kept]
     if result.profile.evidence.disturbed_trials:
-        lines.insert(2, f"! {reasons[0]}; the same command measures those again when the machine is quiet")
+        lines.insert(2, f"! {reasons[0]}; run the same command again when the machine is idle to measure those again")
         reasons = reasons[1:]
     found = _found(result)
     if found:
@@ -60,7 +60,7 @@ def headline(result: ScriptResult) -> str:
     """What the search gained over the script as it is, with its doubt, in one line."""
     if result.profile is None:
         return f"looked: {_spent(result)}"
-    begun = "Interrupted; the best so far. " if result.interrupted else ""
+    begun = "Interrupted; this is the best so far. " if result.interrupted else ""
     found = result.findings
     verdict = found.verdict.after_interrupt() if result.interrupted else found.verdict
     asked = ("gpudoc", "tune", *result.options.asked, "--", *result.command.words)
@@ -93,7 +93,7 @@ def look_lines(look: ScriptLook) -> list[str]:
         each = " of a rank" if look.ranks > 1 else ""
         lines.append(f"  peak {format_bytes(look.peak_bytes)}{each}, {kind}; first step after {_first(look)}")
     if look.evaluates:
-        lines.append("  it evaluates between its steps; such steps were left out")
+        lines.append("  it evaluates between its steps; those steps were left out")
     return lines
 
 
@@ -126,24 +126,24 @@ def _found(result: ScriptResult) -> list[str]:
 def _to_write(result: ScriptResult) -> list[str]:
     lines: list[str] = []
     if result.lines:
-        lines += ["", "to write into the script (or run it with the profile, without a change)"]
+        lines += ["", "to write into the script (or run it unchanged with the profile)"]
         lines += [f"  {line}" for line in result.lines]
         order = about_order(result.look, result.findings.feed)
         lines += [f"  {order}"] if order else []
     waits = missing_for_any(result.findings.variant.wait_policy, {})
     if waits:
-        lines += ["", "to set where it is started (or run it with the profile)", f"  export {in_shell(waits)}"]
+        lines += ["", "to set when you start it (or run it with the profile)", f"  export {in_shell(waits)}"]
     if result.offered:
-        lines += ["", "for the offered batch, if you want that training"]
+        lines += ["", "for the offered batch, if you want to train with it"]
         lines += [f"  {line}" for line in result.offered]
     option = by_option(result.look, result.findings.feed)
     if option:
-        lines.append(f"  or, where it reads TrainingArguments from its command line: {option}")
+        lines.append(f"  or, if it reads TrainingArguments from its command line: {option}")
     return lines
 
 
 def _advice(result: ScriptResult) -> list[str]:
-    return ["", "seen, and not set", *(f"  {sentence}" for sentence in result.advice)] if result.advice else []
+    return ["", "noticed, but not set", *(f"  {sentence}" for sentence in result.advice)] if result.advice else []
 
 
 def train_command(result: ScriptResult) -> str:

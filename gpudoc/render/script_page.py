@@ -67,7 +67,7 @@ def _found(result: ScriptResult) -> Iterable[Block]:
         written = tuple(f"{line}" for line in result.lines)
         yield Note(kind="info", title="Or write it into the script", commands=written)
     if result.advice:
-        yield Note(kind="info", title="Seen, and not set", points=result.advice)
+        yield Note(kind="info", title="Noticed, but not set", points=result.advice)
 
 
 def _measured(result: ScriptResult) -> Iterable[Section]:

@@ -108,7 +108,7 @@ def last_words(finished: RunEnd) -> list[str]:
     ended = "interrupted; it " if finished.interrupted else "the command "
     lines = [f"{ended}{how_it_ended(finished.code)} after {format_seconds(finished.seconds)}"]
     if finished.kernel_killed:
-        lines[0] += ": the kernel killed it, since the memory of its cgroup was used up"
+        lines[0] += ": the kernel killed it because its cgroup ran out of memory"
     if finished.ended_for is not None:
         lines.append(f"--on-hang end: {finished.ended_for.say}")
     status, split = finished.status, finished.split
@@ -119,13 +119,13 @@ def last_words(finished: RunEnd) -> list[str]:
         lines.append(f"where the time went: {_shares(split, finished.seconds)}")
     if any(seen.has_diverged for seen in finished.ranks):
         lines.append(
-            "its weights are NaN or infinite at the end: nothing is learned any more; "
-            "lower the learning rate, clip gradients, or look for NaN in the data"
+            "its weights are NaN or infinite at the end, so it no longer learns; lower the learning rate, clip "
+            "gradients, or look for NaN in the data"
         )
     lines += _applied(finished)
     lines += _died(finished)
     lines += [f"{name} outlived the command and was killed" for name in finished.left]
-    stuck = "outlived the command and cannot be killed: it waits in the kernel, for a device or a file system"
+    stuck = "outlived the command and cannot be killed, because it waits in the kernel for a device or a file system"
     lines += [f"{name} {stuck}" for name in finished.stuck]
     asides = dict.fromkeys(why for seen in finished.seen for why in seen.asides)
     return lines + [f"not watched to the end: {why}" for why in asides]
@@ -147,7 +147,9 @@ def _figures(status: Status) -> list[str]:
 def _nothing_seen(finished: RunEnd) -> list[str]:
     if not finished.seen:
         return [
-            "no Python process of it imported torch" if finished.code == 0 else "it ended before torch was imported"
+            "none of its Python processes imported torch"
+            if finished.code == 0
+            else "it ended before torch was imported"
         ]
     return ["no optimizer step was seen"]
 
@@ -171,7 +173,7 @@ def _applied(finished: RunEnd) -> list[str]:
         return []
     loaders = [loader for seen in finished.ranks[:1] for loader in seen.loaders if loader.applied or loader.refused]
     if not loaders:
-        return ["no loader of the profile was built, so nothing of it was applied"] if finished.ranks else []
+        return ["no loader in the profile was built, so none of its settings were applied"] if finished.ranks else []
     return list(dict.fromkeys(line for loader in loaders for line in _of_loader(loader)))
 
 
@@ -180,7 +182,7 @@ def _of_loader(loader: LoaderSeen) -> list[str]:
     if loader.applied:
         settings = ", ".join(f"{name} {value}" for name, value in loader.applied.items())
         lines.append(f"{loader.place}: applied {settings}")
-    lines += [f"{loader.place}: {name} left as it is: {why}" for name, why in loader.refused.items()]
+    lines += [f"{loader.place}: {name} left unchanged: {why}" for name, why in loader.refused.items()]
     return lines + [f"{loader.place}: {note}" for note in loader.notes]
 
 

@@ -27,12 +27,13 @@ _WORTH_COMPARING_MS = 0.01
 _WORTH_SAYING = 0.10
 _WIDE_FORM = Form(WIDE)
 _QUEUED = (
-    "? Work lay in the GPU's queue while the GPU was idle: another stream, an event or another rank held it back. "
-    "Compare the traces of all ranks at that place."
+    "? There was work in the GPU's queue while the GPU was idle: another stream, an event or another rank held it "
+    "back. Compare the traces of all ranks at that point."
 )
 _UNSTEADY = (
-    "? This trace marks fewer than two steps, so it may show the start-up. For a sure answer record three steps or "
-    "more after a warm-up: torch.profiler.schedule(wait=1, warmup=1, active=3), and call step() once a step."
+    "? This trace marks fewer than two steps, so it may show only the start-up. For a reliable answer record three "
+    "or more steps after a warm-up: torch.profiler.schedule(wait=1, warmup=1, active=3), and call step() once per "
+    "step."
 )
 
 
@@ -57,7 +58,7 @@ def show(judged: TraceReport, output: Output) -> None:
     if output.out is not None:
         markdown = output.out.suffix.lower() in (".md", ".markdown")
         text = render_markdown(report) if markdown else to_json(plain) + "\n"
-        write_whole(output.out, text, hint="name a file in a folder that exists")
+        write_whole(output.out, text, hint="name a file in an existing folder")
     if output.json:
         console.print_json(plain)
     elif output.markdown:
@@ -103,7 +104,7 @@ def _parts(timeline: Timeline, width: int) -> list[str]:
     shown = [part for part in StepPart if timeline.share(part) >= _WORTH_A_LINE]
     lines = [f"  {part.value:34} {timeline.parts[part]:9.1f} ms {percent(timeline.share(part)):>6}" for part in shown]
     if timeline.hidden_ms >= _WORTH_COMPARING_MS:
-        lines.append(f"  computing hides {timeline.hidden_ms:.1f} ms of communication and copies")
+        lines.append(f"  computing overlaps {timeline.hidden_ms:.1f} ms of communication and copies")
     return lines if all(len(one) <= width for one in lines) else [part for one in lines for part in fold(one, width)]
 
 

@@ -30,7 +30,7 @@ from gpudoc.writing import check_places
 # a plain log gets a line at most this often, besides the first and the last step; above a live screen fewer stay
 _PLAIN_EVERY_S = 2.0
 _STAYS_EVERY_S = 30.0
-_BEFORE_THE_START = "building the model and its data"
+_BEFORE_THE_START = "building the model and the data set"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,7 +230,7 @@ def describe(event: Event) -> str:
             how = " with activation checkpointing" if event.activation_checkpointing else ""
             return (
                 f"! out of memory at step {event.step} ({event.phase}; {event.shapes}): micro batch "
-                f"{event.from_batch} -> {event.to_batch}{how}, the step is done again"
+                f"{event.from_batch} -> {event.to_batch}{how}, repeating the step"
             )
         case _:
             return ""
@@ -259,7 +259,7 @@ def last_words(finished: Finished) -> str:
         lines.append(f"{advice['say']}" + (f": {advice['run']}" if advice["run"] else ""))
     lines.append(f"summary: {found['run_dir']}/summary.json")
     if finished.go_on:
-        lines.append(f"go on with: {finished.go_on}")
+        lines.append(f"continue with: {finished.go_on}")
     return "\n".join(lines)
 
 
@@ -272,7 +272,7 @@ def _use(found: Mapping[str, object]) -> list[str]:
     if not isinstance(mfu, float):
         return [f"{tflops:.3g} TFLOP/s of the model; no MFU: {use['peak_from']}"]
     more = f", HFU {hfu:.1%}" if isinstance(hfu, float) and hfu > mfu else ""
-    return [f"MFU {mfu:.1%}{more}: {tflops:.3g} TFLOP/s a device of {use['peak_tflops']:g} ({use['peak_from']})"]
+    return [f"MFU {mfu:.1%}{more}: {tflops:.3g} TFLOP/s per device of {use['peak_tflops']:g} ({use['peak_from']})"]
 
 
 def _compiled(found: Mapping[str, object]) -> list[str]:
@@ -283,7 +283,8 @@ def _compiled(found: Mapping[str, object]) -> list[str]:
         return []
     first = again[0]
     total = f"{compiled['count']} compilations took {format_seconds(float(cast(float, compiled['seconds'])))}"
-    return [f"{total}; {first['function']} was compiled {first['times']} more times, last because {first['reason']}"]
+    often = f"{first['function']} was compiled {first['times']} more times"
+    return [f"{total}; {often}, most recently because {first['reason']}"]
 
 
 def _result(found: Mapping[str, object]) -> list[str]:

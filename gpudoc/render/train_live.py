@@ -54,7 +54,7 @@ class Panel:
             Text(f"step {last.step}/{last.end_step}", style="bold"),
             ProgressBar(total=max(1, last.end_step), completed=last.step, width=30),
             Text("" if last.epoch is None else f"epoch {last.epoch:.2f}"),
-            Text(f"{format_seconds(left)} left" if last.step < last.end_step else "the end is being saved"),
+            Text(f"{format_seconds(left)} left" if last.step < last.end_step else "saving the final state"),
         )
         figures = Table.grid(padding=(0, 2))
         figures.add_row(

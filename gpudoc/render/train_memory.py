@@ -41,13 +41,13 @@ def blocks(found: Mapping[str, object]) -> tuple[Block, ...]:
     """The same as a bar and tables; a sentence where no step was watched."""
     memory = _memory(found)
     if memory is None:
-        told = cast("Mapping[str, object]", found.get("memory") or {}).get("because", "it was not looked at")
+        told = cast("Mapping[str, object]", found.get("memory") or {}).get("because", "memory was not examined")
         return (f"No step was watched: {told}.",)
     sizes, peak = cast("Mapping[str, int]", memory["bytes"]), max(1, _size(memory, "peak_bytes"))
     rows = [(_name(key, found), format_bytes(size), f"{size / peak:.1%}") for key, size in sizes.items() if size]
     if "fragmentation_bytes" in memory:
         rows.append(("reserved and not in use", format_bytes(_size(memory, "fragmentation_bytes")), ""))
-    highest = f"The highest moment of step {memory['step']}: {format_bytes(peak)}."
+    highest = f"The peak of step {memory['step']}: {format_bytes(peak)}."
     if memory.get("because"):
         highest += f" Activations are part of the rest: {memory['because']}."
     bar = share_bar([Part(_name(key, found), size / peak) for key, size in sizes.items() if size])

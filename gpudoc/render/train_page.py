@@ -113,7 +113,7 @@ def _curves(rows: Sequence[Mapping[str, object]]) -> tuple[Block, ...]:
         (line_chart("Loss", loss, steps, _SPANNED), "Means over the steps between two log points."),
         (_one("Throughput", rows, "samples_per_s", Axis(label="samples/s")), "Evaluation and checkpoints included."),
         (_one("Learning rate", rows, "lr", _SPANNED), ""),
-        (_one("Gradient norm", rows, "grad_norm", _SPANNED), "Of the logged step, before clipping."),
+        (_one("Gradient norm", rows, "grad_norm", _SPANNED), "For the logged step, before clipping."),
     ]
     return tuple(Figure(svg, caption) for svg, caption in drawn if svg) or ("No step was logged.",)
 
@@ -157,7 +157,7 @@ def _times(found: Mapping[str, object], rows: Sequence[Mapping[str, object]]) ->
         if any(value >= 1 for _, value in points):
             stride = -(-len(points) // _MOST_POINTS) or 1
             series.append(Series(name=phase.replace("_", " "), points=tuple(points[::stride]), style="curve"))
-    chart = line_chart("Share of each phase over the run", series, Axis(label="step"), Axis(label="per cent"))
+    chart = line_chart("Share of each phase in the run", series, Axis(label="step"), Axis(label="per cent"))
     blocks = (Figure(bar), Fold("In seconds", (table,)))
     return (*blocks, Figure(chart)) if chart else blocks
 

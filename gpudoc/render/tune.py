@@ -58,7 +58,7 @@ def as_text(
 ) -> str:
     """The screen: the gain, the settings, what to type next; every reason and every trial too when `verbose`."""
     if isinstance(result, ScalingResult):
-        what = "interrupted; what was measured" if result.interrupted else "measured"
+        what = "interrupted; the results so far" if result.interrupted else "measured"
         head = f"{what}: {result.num_trials} trials in {format_seconds(result.seconds)}, no profile written"
         return "\n".join([head, "", *as_lines(result.scaling, width)])
     found = result.findings
@@ -67,7 +67,7 @@ def as_text(
     lines = frame.fold(f"{mark} {headline(result)}", width)
     noise = noise_of(result.journal.trials)
     if noise is not None:
-        again = "Run the same command again when the machine is quiet: it measures those again."
+        again = "Run the same command again when the machine is idle to measure those again."
         lines += frame.fold(f"{frame.MARK['warning']} {str(noise)[0].upper()}{str(noise)[1:]}. {again}", width)
         for sentence in about_threads(result.profile.hardware.device, noise, result.findings.tried):
             lines += frame.fold(f"{frame.MARK['warning']} {sentence}", width)
@@ -106,7 +106,7 @@ def train_command(result: TuneResult) -> str:
 
 def headline(result: TuneResult) -> str:
     """What the search gained, with its doubt; one speed, measured with real data."""
-    begun = "Interrupted; the best so far. " if result.interrupted else ""
+    begun = "Interrupted; this is the best so far. " if result.interrupted else ""
     return begun + _gained(result)
 
 
@@ -115,7 +115,7 @@ def _gained(result: TuneResult) -> str:
     if not found.asked_for_speed:
         largest = found.largest
         told = "The largest batch was not reached" if largest is None else f"The largest batch is {largest.batch:,}"
-        return f"{told}; only that was asked for, so its speed was not compared with your default's."
+        return f"{told}; you asked only for that, so its speed was not compared with your default."
     ranks = result.context.ranks
     told = (f" of {ranks} ranks together" if ranks > 1 else "") + " with your data"
     verdict = found.verdict.after_interrupt() if result.interrupted else found.verdict
@@ -213,10 +213,14 @@ def _how_sure(largest: Largest) -> str:
         return f"it ran, and more may fit ({largest.predicted:,} predicted)" if largest.predicted else "it ran"
     if largest.fails_at is not None and largest.batch != largest.cap:
         return f"it ran, and {largest.fails_at:,} did not fit"
-    return "it ran, and no larger one is of use"
+    return "it ran, and a larger one would be of no use"
 
 
 def _how(result: TuneResult) -> str:
     """How the processes of the trials were started."""
     is_forked = all(trial.how == "fork" for trial in result.journal.trials)
-    return "forked from a process that had imported" if is_forked else "in processes that imported for themselves"
+    return (
+        "forked from a process that had already imported your code"
+        if is_forked
+        else "in processes that each imported your code"
+    )

@@ -71,7 +71,7 @@ def _numbers(result: TuneResult) -> Iterable[Number]:
         yield Number("speed", value, unit, "with your data")
     yield Number("loader workers", str(chosen.loader.num_workers))
     if evidence.largest_batch is not None:
-        proof = "proved" if largest is not None and largest.is_proved else "it ran; not proved"
+        proof = "proved" if largest is not None and largest.is_proved else "it ran, but is not proved"
         yield Number("largest batch", f"{evidence.largest_batch:,}", remark=proof)
     if evidence.memory_limit_bytes is not None:
         value, _, unit = format_bytes(evidence.memory_limit_bytes).partition(" ")
@@ -147,7 +147,7 @@ def _speed(result: TuneResult) -> Iterable[Block]:
         fitted = tuple((float(p.batch), p.batch / line.at(p.batch)) for p in points)
         series.append(Series(name="fit: fixed + per sample", points=fitted, style="roof"))
     svg = line_chart("Samples per second", series, Axis(label="batch", log=True, base=2), Axis(label="samples/s"))
-    yield Figure(svg, "One process, data ready in memory, the median of the timed steps.")
+    yield Figure(svg, "One process with data ready in memory; the median of the timed steps.")
 
 
 def _trials(result: TuneResult) -> Fold:

@@ -28,10 +28,12 @@ def first_line(
             ratio = times(gain.ratio)
             speeds = f"{_rate(gain.chosen, unit)}{told}, {_middle(gain.default, unit)} before"
             if verdict.kind == "slower":
-                return f"Slower than {default}, {ratio} its speed, for the sake of the goal: {speeds}."
+                return f"Slower than {default}, {ratio} its speed, because of the goal: {speeds}."
             return f"{ratio[0].upper()}{ratio[1:]} as fast as {default}: {speeds}."
         case "none_faster":
-            lost = "" if gain is None or gain.ratio is None else f"; what was found reached {times(gain.ratio)} that"
+            lost = (
+                "" if gain is None or gain.ratio is None else f"; the settings found reached {times(gain.ratio)} that"
+            )
             speed = "" if gain is None or gain.default is None else f": {_rate(gain.default, unit)}{told}"
             return f"Tried {counted(verdict)}; none is faster than {default}{speed}{lost}."
         case "not_compared":
@@ -46,7 +48,7 @@ def gain_badge(verdict: SearchVerdict, gain: Gain | None, default: str, *, asked
     """The verdict next to a page's title; `asked` says whether speed was what was looked for."""
     if asked and verdict.kind == "faster" and gain is not None and gain.ratio is not None:
         return Badge("good", f"{gain.ratio.middle:.2f} times {default}")
-    said = {"slower": f"slower than {default}", "none_faster": "nothing that was tried is faster"}
+    said = {"slower": f"slower than {default}", "none_faster": "none of the settings tried is faster"}
     said |= {"not_searched": "not searched"}
     return Badge(
         "info", said.get(verdict.kind, f"not compared with {default}") if asked else f"not compared with {default}"

@@ -26,8 +26,8 @@ def render(report: Report, watch: Watch, *, verbose: bool = False, width: int = 
     lines = [*_headline(watch, job, width), *_where_time_goes(watch, job, verbose, width)]
     shown = report.findings if verbose else report.findings[:1]
     if report.verdict == "unknown":
-        seen = "; ".join(o.value for o in report.unexplained) or "it does not train yet"
-        lines += fold(f"? {seen[0].upper()}{seen[1:]}. Watch it again later, or for longer.", width)
+        seen = "; ".join(o.value for o in report.unexplained) or "the job is not training yet"
+        lines += fold(f"? {seen[0].upper()}{seen[1:]}. Watch it again later or for longer.", width)
         lines.append(f"    $ gpudoc doctor --pid {watch.pid} --seconds 60")
     if report.verdict == "healthy" and not any(f.id == "compute_bound" for f in report.findings):
         lines += fold(_no_finding(watch, job), width)
@@ -54,7 +54,7 @@ def render_again(report: Report) -> str:
     for remedy in first.fix[:1]:
         lines += fold(f"  fix: {marked(remedy)}", WIDE, indent="       ")
         lines += [f"    $ {part}" for part in remedy.run.splitlines()]
-    return join_lines(["What gpudoc found while the job ran:", *lines])
+    return join_lines(["What gpudoc found while the job was running:", *lines])
 
 
 def render_nothing(report: Report) -> str:
@@ -77,7 +77,7 @@ def save_text(path: Path, text: str, document: Mapping[str, object]) -> None:
     """Write the screen, or the document when the file's name ends in .json; GpudocError when it cannot be written."""
     if path.suffix.lower() == ".json":
         text = control_characters.to_json(document) + "\n"
-    write_whole(path, text, hint="name a file in a folder that exists")
+    write_whole(path, text, hint="name a file in an existing folder")
 
 
 def _headline(watch: Watch, job: JobShares, width: int) -> list[str]:
@@ -89,7 +89,7 @@ def _headline(watch: Watch, job: JobShares, width: int) -> list[str]:
     number = round(job.num_workers)
     parts.append(format_count(number, "loader worker") if number else "no loader workers")
     lacking = job.cpu_demand > max(1.3 * job.cpu_used, job.cpu_used + 0.3)
-    wanted = f" where it wants {job.cpu_demand:.1f}" if lacking else ""
+    wanted = f" where it needs {job.cpu_demand:.1f}" if lacking else ""
     parts.append(f"{job.cpu_used:.1f} of {job.cpus:g} CPUs used{wanted}")
     gpus = watch.gpus
     parts.append("no GPU" if isinstance(gpus, Absent) else format_count(len(gpus), "GPU"))

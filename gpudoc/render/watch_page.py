@@ -76,9 +76,9 @@ def _gain(finding: Finding) -> str:
 
 def _unsaid(report: Report, watch: Watch) -> Iterator[Note]:
     if report.verdict == "unknown":
-        seen = tuple(o.value for o in report.unexplained) or ("It does not train yet.",)
+        seen = tuple(o.value for o in report.unexplained) or ("The job is not training yet.",)
         again = f"gpudoc doctor --pid {watch.pid} --seconds 60"
-        yield Note(kind="warning", title="Nothing is known yet: watch it longer", points=seen, commands=(again,))
+        yield Note(kind="warning", title="Nothing is known yet; watch it for longer", points=seen, commands=(again,))
     elif not report.findings:
         yield Note(kind="good", title="No bottleneck found")
     if isinstance(watch.stacks, Absent):
@@ -94,7 +94,7 @@ def _lead(watch: Watch) -> str:
 def _numbers(report: Report, job: JobShares) -> Iterator[Number]:
     if job.lead is not None:
         yield Number("computing", f"{job.lead.share(*COMPUTE):.0%}", remark="of the main thread's time")
-        yield Number("waiting for data", f"{job.lead.share(*DATA):.0%}", remark="loading it there included")
+        yield Number("waiting for data", f"{job.lead.share(*DATA):.0%}", remark="including loading in the main process")
     lacking = job.cpu_demand > max(1.3 * job.cpu_used, job.cpu_used + 0.3)
     wanted = f"where {job.cpu_demand:.1f} were wanted" if lacking else ""
     yield Number("CPUs used", f"{job.cpu_used:.1f}", f"of {job.cpus:g}", wanted)

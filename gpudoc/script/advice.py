@@ -55,8 +55,8 @@ def about_order(look: ScriptLook, feed: Loader | None) -> str:
     if loader.persistent_workers or not loader.sampler.endswith("RandomSampler"):
         return ""
     return (
-        "persistent_workers=True, written there, shuffles the second and later epochs differently: PyTorch then draws "
-        "one random number less for each epoch; gpudoc train draws that number and keeps the order"
+        "if you write persistent_workers=True there, the second and later epochs are shuffled differently, because "
+        "PyTorch then draws one random number less for each epoch; gpudoc train draws that number and keeps the order"
     )
 
 
@@ -92,10 +92,10 @@ def about_a_larger_batch(look: ScriptLook, batch: int, lever: str, known: int | 
     )
     if batch < known:
         num = -(-known // batch)
-        return (changed, f"to keep the training as it is, accumulate {num} batches of {batch} for each optimizer step")
+        return (changed, f"to keep the training unchanged, accumulate {num} batches of {batch} for each optimizer step")
     rules = (
         f"rules of scaling: learning rate x {times:.3g} with SGD (linear, Goyal et al. 2017), x {times**0.5:.3g} with "
-        "Adam (square root, Malladi et al. 2022), each with a longer warm-up; neither holds for every batch"
+        "Adam (square root, Malladi et al. 2022), each with a longer warm-up; neither rule holds for every batch"
     )
     return (changed, rules)
 
@@ -104,7 +104,7 @@ def said_not_set(look: ScriptLook) -> tuple[str, ...]:
     """Levers that were seen and are not searched here: precision and TF32 on a GPU, evaluation, other loaders."""
     found: list[str] = []
     if look.on_gpu and look.precision == "fp32":
-        found.append("the steps compute in fp32: torch.autocast with bfloat16 is the first thing to try on a GPU")
+        found.append("the steps compute in fp32; on a GPU, try torch.autocast with bfloat16 first")
         if look.tf32 is False:
             found.append("TF32 is off: torch.set_float32_matmul_precision('high') lets fp32 products use it")
     return tuple(found)

@@ -47,7 +47,7 @@ def apply(words: Sequence[str], *, profile: str, allow_batch: bool) -> Applied:
                 f"the command contains {BATCH}, and no profile gives a number for it",
                 hint=f"gpudoc tune -- {shlex.join(words)}; or write the number",
             )
-        why = "no profile" if profile == "off" else "no profile fits (gpudoc tune -- COMMAND makes one)"
+        why = "no profile" if profile == "off" else "no profile fits (gpudoc tune -- COMMAND creates one)"
         own = HookOrder(purpose="run")
         return Applied(words=tuple(words), order=own, sentences=(f"{why}: the script's own settings",))
     return _apply(tuple(words), found, allow_batch)
@@ -126,8 +126,8 @@ def _with_batch(
     word = words[place]
     if BATCH in word and not allow_batch:
         raise GpudocError(
-            f"the command contains {BATCH}, and gpudoc sets a batch only if you allow it",
-            hint=f"--allow batch puts in {batch}, from {source}; or write the number",
+            f"the command contains {BATCH}, but gpudoc sets a batch only if you allow it",
+            hint=f"--allow batch inserts {batch}, from {source}; or write the number",
         )
     spelled = word.replace(BATCH, str(batch)) if BATCH in word else _respelled(words, place, found, batch)
     if spelled == word:
@@ -151,5 +151,5 @@ def _respelled(words: tuple[str, ...], place: int, found: Remembered, batch: int
 
 def _offer(batch: int, source: str) -> str:
     return (
-        f"{source} has batch {batch}, which is another training: --allow batch takes it, and look at the learning rate"
+        f"{source} has batch {batch}, which changes the training; to use it: --allow batch, and check the learning rate"
     )

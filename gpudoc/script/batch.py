@@ -54,7 +54,7 @@ def _about_waiting(session: CommandSession, speeds: Sequence[Point]) -> str:
     """From which batch on the loader, and not the step, is what was timed; '' where the step always was."""
     timed = {trial.request.batches[0]: trial for trial in session.journal.trials if trial.request.kind == "speed"}
     waits = [p.batch for p in speeds if timed[p.batch].measured.get("wait_share", 0.0) > _STARVED_SHARE]
-    return f"from batch {min(waits)} on the steps waited for data: the loader is the limit there" if waits else ""
+    return f"from batch {min(waits)} on the steps waited for data, so the loader is the limit there" if waits else ""
 
 
 def _steady_steps(session: CommandSession, batch: int) -> int:
@@ -78,7 +78,7 @@ def _ceiling(look: ScriptLook, cap: int, max_batch: int | None) -> str:
         return "--max-batch allows no larger one"
     each = "" if look.ranks == 1 else f" for each of {look.ranks} ranks"
     known = look.training is not None and look.training.samples
-    return f"the data set has no more samples{each}" if known else "no larger one is tried"
+    return f"the data set has no more samples{each}" if known else "no larger one was tried"
 
 
 def useful_batch(session: CommandSession, cap: int) -> int:
@@ -95,7 +95,7 @@ def _time(session: CommandSession, found: ScriptFindings, largest: Largest, usef
     ends = (session.runner.reference, sizes[-1])
     for batch in sorted(sizes, key=lambda size: (size not in ends, -size)):
         if session.runner.overhead_s > session.free_s:
-            session.say(f"no time left to time batch {batch}; a longer --budget would")
+            session.say(f"no time was left to time batch {batch}; use a longer --budget")
             break
         request = TrialRequest(
             kind="speed",

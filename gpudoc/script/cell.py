@@ -135,7 +135,7 @@ def _try(wanted: Isolation, refused: dict[str, None]) -> Isolation:
             if not kept.wall and kept.code == 0:
                 break
             wall = kept.wall or "files"
-            why = kept.why or kept.failed or "what builds the cell ended without a word"
+            why = kept.why or kept.failed or "the process that builds the cell ended without a message"
             refused.setdefault(why + _way_out(why))
             wanted = dataclasses.replace(wanted, **{wall: False}, why_not=(*wanted.why_not, why + _way_out(why)))
     return wanted
@@ -157,13 +157,13 @@ def blame(text: str, *, full: bool, room_bytes: int, network: bool) -> tuple[str
     if full or "No space left on device" in text:
         return (
             f"the script wrote more than the {format_bytes(room_bytes)} that a trial may write",
-            "run it once on its own if it downloads or prepares data; --in-place lets trials write where it says",
+            "if it downloads or prepares data, run it once on its own; --in-place allows real writes",
         )
     if "Value too large for defined data type" in text:
         return (
-            "the script writes to a file or folder of another owner or group, which a private layer cannot hold",
-            "sg GROUP -c 'gpudoc tune -- ...' with the group of the file; --in-place lets trials write where it says",
+            "the script writes to a file or folder of another owner or group, which a private layer cannot represent",
+            "sg GROUP -c 'gpudoc tune -- ...' with the group of the file; --in-place allows real writes",
         )
     if not network and _NO_NETWORK.search(text):
-        return ("the script needs the network, and a trial has none", "--allow network")
+        return ("the script needs the network, but trials have none", "--allow network")
     return None

@@ -22,7 +22,7 @@ _STRETCH_S = 2.0
 _ROUNDS, _EXTRA_ROUNDS = 1, 2
 _STRETCH_STEPS = 16
 # a launch ends before its second epoch, so that the start of one is not measured
-_WHY_PERSISTENT = "persistent_workers true: workers are not started again at every epoch"
+_WHY_PERSISTENT = "persistent_workers true: workers are not restarted at every epoch"
 
 
 def tune_loader(session: CommandSession, found: ScriptFindings, *, seconds: float) -> None:
@@ -31,7 +31,7 @@ def tune_loader(session: CommandSession, found: ScriptFindings, *, seconds: floa
     kept = why_kept(look)
     if kept:
         session.say(f"loader: {kept}")
-        found.feed_reasons = (f"loader left as it is: {kept}",)
+        found.feed_reasons = (f"loader left unchanged: {kept}",)
         return
     measures = LaunchMeasures(session, found)
     try:
@@ -52,7 +52,7 @@ def tune_loader(session: CommandSession, found: ScriptFindings, *, seconds: floa
         choice = search_loader(search, samples_per_batch=look.batch or 1, pin_memory=look.on_gpu)
     except (MeasurementError, GpudocError) as problem:
         found.feed = None
-        found.feed_reasons = (f"loader left as it is: {problem}",)
+        found.feed_reasons = (f"loader left unchanged: {problem}",)
         return
     found.feed = feed = Loader(
         num_workers=choice.num_workers,
@@ -63,7 +63,7 @@ def tune_loader(session: CommandSession, found: ScriptFindings, *, seconds: floa
     reasons = [_WHY_PERSISTENT if line.startswith("persistent_workers true") else line for line in choice.reasons]
     if not feed.persistent_workers:
         reasons = [line for line in reasons if line != _WHY_PERSISTENT]
-    refused = tuple(f"{name} stays as the script has it: {why}" for name, why in measures.refused.items())
+    refused = tuple(f"{name} stays as in the script: {why}" for name, why in measures.refused.items())
     found.feed_reasons, found.feed_notes = (*reasons, *refused), tuple(measures.notes)
     own = look.training.num_workers if look.training is not None else 0
     found.num_loaders = len({one.setting for one in choice.trials if one.runs and one.setting.num_workers != own})
@@ -76,8 +76,8 @@ def why_kept(look: ScriptLook) -> str:
         return "no DataLoader fed the steps"
     if loader.iterable and not loader.sharded:
         return (
-            f"the data set of {loader.place} can only be iterated and does not ask get_worker_info, so that every "
-            "worker would read all of it"
+            f"the data set of {loader.place} is iterable and does not use get_worker_info, so every worker would read "
+            "all of it"
         )
     if look.wait_share < NOTHING_TO_GAIN:
         return f"the step waits {look.wait_share:.1%} of its time for data, so there is nothing to gain"
@@ -168,7 +168,7 @@ class LaunchMeasures:
         refused = "persistent_workers" in self.refused
         self.found.feed = feed.model_copy(update={"persistent_workers": feed.persistent_workers and not refused})
         workers = f"num_workers {feed.num_workers}"
-        self.found.feed_reasons = (f"{workers}: the fastest of the settings that were tried until the search ended",)
+        self.found.feed_reasons = (f"{workers}: the fastest of the settings that were tried before the search ended",)
         self.found.num_loaders = max(1, self.found.num_loaders)
         self.session.say(
             f"  so far: {workers}, about {look.step_s / step_s:.2f} times the script's own speed; Ctrl+C keeps it"

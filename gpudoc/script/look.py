@@ -135,11 +135,11 @@ def lever_of(look: ScriptLook, *, takes_batch: bool) -> tuple[Lever, str]:
         return "flag", ""
     loader = look.training
     if loader is None:
-        return "none", "no DataLoader fed the steps; put {batch} into the command, where its batch size stands"
+        return "none", "no DataLoader fed the steps; write {batch} in the command in place of the batch size"
     if loader.own_batch_sampler:
-        return "none", f"{loader.place} uses a batch_sampler; put {{batch}} into the command"
+        return "none", f"{loader.place} uses a batch_sampler; write {{batch}} in the command"
     if not loader.batch_size:
-        return "none", f"{loader.place} is built without a batch size; put {{batch}} into the command"
+        return "none", f"{loader.place} is built without a batch size; write {{batch}} in the command"
     return "loader", ""
 
 

@@ -28,7 +28,7 @@ _MEMORY = {
 # what fits is no question of what is learned
 _OF_MEMORY = ("fit", "steady")
 _TERMINAL = Pattern(r"EOFError|Inappropriate ioctl|not a (tty|terminal)|/dev/tty|setupterm|No controlling terminal")
-_ASK_DOCTOR = "gpudoc doctor -- COMMAND, with the same command, runs it as it is and names the cause"
+_ASK_DOCTOR = "gpudoc doctor -- COMMAND, with the same command, runs it unchanged and names the cause"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ def trial_of(request: TrialRequest, told: LaunchRecord, *, warm_steps: int, wake
     """The trial: its end, and where steps were counted one point with blocks of steps as seconds of one batch."""
     end, detail = _end_of(told)
     if end is End.FITS and told.has_diverged and request.kind not in _OF_MEMORY:
-        end, detail = End.USER_ERROR, f"the weights are NaN or infinite {_after(told)}: it trains otherwise"
+        end, detail = End.USER_ERROR, f"the weights are NaN or infinite {_after(told)}: it trains differently"
     look = look_at(told.seen, warm_steps=warm_steps, start_s=told.start_s, wake_s=wake_s)
     batch = request.batches[0] if request.batches else (look.batch if look else None) or 1
     stage = "steps" if told.num_steps else "start"
@@ -130,7 +130,7 @@ def _end_of(told: LaunchRecord) -> tuple[End, str]:
     # a launcher of ranks tells that one died, not of what
     end, sentence = classify_status(told.status, told.tail, lambda: told.cgroup_killed)
     if end is End.USER_ERROR and told.cgroup_killed:
-        return End.OOM_CGROUP, "the kernel killed a process: the cgroup's memory is used up"
+        return End.OOM_CGROUP, "the kernel killed a process because the cgroup ran out of memory"
     return end, shorten(error.text, 400) if error is not None and end is End.USER_ERROR else sentence
 
 
@@ -141,7 +141,8 @@ def _after(told: LaunchRecord) -> str:
 def divergence(told: LaunchRecord, name: str) -> GpudocError:
     """Why a training whose weights are not finite is not tuned."""
     return GpudocError(
-        f"{name} learns nothing as it is: its weights are NaN or infinite {_after(told)}; tune compares no such steps",
+        f"{name} learns nothing even unchanged: its weights are NaN or infinite {_after(told)}; tune does not "
+        "compare such steps",
         hint="lower the learning rate, clip gradients, or look for NaN in the data: gpudoc doctor LOG tells them apart",
         exit_code=ExitCode.BAD_ANSWER,
     )
@@ -153,20 +154,24 @@ def refusal(told: LaunchRecord, name: str) -> GpudocError:
     ended = "" if told.status is None else how_it_ended(told.status)
     if told.status not in (None, 0) or error is not None:
         what = error.text if error is not None else last or ended
-        found = f"{name} failed as it is: {shorten(what, 300)}"
+        found = f"{name} fails even unchanged: {shorten(what, 300)}"
         return GpudocError(found, hint=_hint(told, name), exit_code=ExitCode.BAD_ANSWER)
     if not told.seen:
         if told.timed_out:
             waited = format_seconds(told.seconds)
-            return GpudocError(f"{name} imported no torch within {waited}", hint=_hint(told, name, "a longer --budget"))
+            return GpudocError(
+                f"{name} imported no torch within {waited}", hint=_hint(told, name, "use a longer --budget")
+            )
         return GpudocError(
             f"{name} ended without importing torch, so there is nothing to tune",
-            hint="name the command that trains; a Python started with -I or -E, or in another container, is not seen",
+            hint=(
+                "pass the command that trains; a Python started with -I or -E, or in another container, is not visible"
+            ),
         )
     asides = [why for one in told.seen for why in one.asides]
     if asides:
         return GpudocError(
-            f"the script could not be looked at: {asides[0]}",
+            f"the script could not be examined: {asides[0]}",
             hint="open an issue with this line and the script's torch version",
             exit_code=ExitCode.FAULT,
         )
@@ -176,12 +181,12 @@ def refusal(told: LaunchRecord, name: str) -> GpudocError:
     if told.num_steps:
         return GpudocError(
             f"{name} made only {format_count(told.num_steps, 'optimizer step')} {within} ({built}): too few to measure",
-            hint="let it train longer (more steps or epochs)" if not told.timed_out else "a longer --budget",
+            hint="let it train longer (more steps or epochs)" if not told.timed_out else "use a longer --budget",
             exit_code=ExitCode.BAD_ANSWER,
         )
     return GpudocError(
         f"{name} made no optimizer step {within} ({built})",
-        hint=_hint(told, name, "name the command that trains; if its first step comes late: a longer --budget"),
+        hint=_hint(told, name, "pass the command that trains; if its first step comes late, use a longer --budget"),
         exit_code=ExitCode.BAD_ANSWER,
     )
 
@@ -192,7 +197,7 @@ def _hint(told: LaunchRecord, name: str, otherwise: str = "") -> str:
     if blamed is not None:
         return f"{blamed[0]}: {blamed[1]}"
     if _TERMINAL.search(text):
-        return f"trials have no terminal: give {name} its answers as arguments"
+        return f"trials have no terminal: pass {name} its answers as arguments"
     if otherwise:
         return otherwise
     last = _last_lines(told.tail)

@@ -160,7 +160,7 @@ class CommandProcess:
         if self.wall:
             return GpudocError(f"the cell of a trial cannot be built: {self.why}", exit_code=ExitCode.FAULT)
         return GpudocError(
-            f"what keeps the command ended with code {self._process.poll()} and said nothing",
-            hint="free some memory and try again; if it stays, open an issue",
+            f"the process that runs the command ended with code {self._process.poll()} without a message",
+            hint="free some memory and try again; if the error remains, open an issue",
             exit_code=ExitCode.FAULT,
         )

@@ -132,7 +132,7 @@ def _named(command: Sequence[str], here: Hardware, path: Path) -> Remembered:
     profile = store.load(path)
     hint = f"gpudoc tune -- {shlex.join(command)}"
     if profile.script is None:
-        raise GpudocError(f"{path}: the profile of a config, not of a command", hint=hint)
+        raise GpudocError(f"{path}: this profile belongs to a config, not to a command", hint=hint)
     hard = [str(difference) for difference in _differences(profile, here) if difference.hard]
     if _place_of_batch(command, profile) is None:
         name = profile.workload.config if profile.workload else "another script"
@@ -146,7 +146,7 @@ def _as_remembered(command: Sequence[str], profile: Profile, path: Path, passed_
     hardware, script = profile.hardware, profile.script
     assert script is not None
     changed = script.file and file_digest(command) not in ("", script.file)
-    note = "; its file has changed since, so tune again when data or model did" if changed else ""
+    note = "; the script has changed since then, so tune again if data or model changed" if changed else ""
     place = _place_of_batch(command, profile)
     return Remembered(
         profile=profile,

@@ -231,7 +231,7 @@ class _Watching:
         except GpudocError as problem:
             # the run goes on, whatever became of looking at it
             self._reader = None
-            self._listener.say(f"not watched any more: {problem.message}")
+            self._listener.say(f"no longer watched: {problem.message}")
             return
         if self._trains() and not at_the_end:
             self._remember()

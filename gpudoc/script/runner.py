@@ -83,7 +83,9 @@ class CommandRunner:
         patience_s = min(patience_s, deadline.left_s - _ENDING_S, usual_s if most_s is None else most_s)
         trial = self.launches.run(request, patience_s=patience_s)
         if trial.end is End.HANG and patience_s < usual_s:
-            return trial.model_copy(update={"end": End.TIME_UP, "detail": f"{trial.detail}, and no time for more"})
+            return trial.model_copy(
+                update={"end": End.TIME_UP, "detail": f"{trial.detail}, and no time was left for more"}
+            )
         return trial
 
     def learn(self, trial: Trial) -> None:
@@ -126,6 +128,6 @@ def eaten_batch(command: str, given: Sequence[tuple[int, int | None]], place: st
     return GpudocError(
         f"{{batch}} does not reach the loader: with {values} in its place, {place} is built with batch size "
         f"{known[0][1]} each time",
-        hint=f"put {{batch}} where the script reads its batch size from, or leave it out: {command}",
+        hint=f"write {{batch}} where the script reads its batch size, or leave it out: {command}",
         exit_code=ExitCode.NOT_DONE,
     )

@@ -135,14 +135,14 @@ def isolate(options: SearchOptions, found: Isolation, may_run_in_place: MayRunIn
     why = f"trials cannot be isolated here: {' and '.join(missing)} ({'; '.join(found.why_not) or 'not known why'})"
     if may_run_in_place is not None and may_run_in_place(why):
         return found.files
-    raise GpudocError(why, hint="--in-place lets them run as the command itself would run")
+    raise GpudocError(why, hint="--in-place runs them as the command itself would run")
 
 
 def _how_isolated(options: SearchOptions, found: Isolation, isolated: bool) -> str:
     if not isolated:
         return "trials run in place: what the script writes and sends in its first steps stays"
     network = "the network as it is" if "network" in options.allowed or not found.network else "a loopback network only"
-    return f"trials see every file system through a private layer that is thrown away, and {network}"
+    return f"trials see every file system through a private layer that is discarded afterwards, and {network}"
 
 
 def _ordinal(look: ScriptLook) -> int:
@@ -180,7 +180,7 @@ class _Search:
         try:
             told = self._look()
         except KeyboardInterrupt:
-            why = f"interrupted while looking at {self._name} as it is: nothing was measured, nothing is written"
+            why = f"interrupted while looking at {self._name} unchanged: nothing was measured and nothing was written"
             raise GpudocError(why, exit_code=ExitCode.INTERRUPTED) from None
         look = look_at(told.seen, warm_steps=WARM_STEPS, start_s=told.start_s, wake_s=WAKE_S)
         if look is None or told.num_steps <= LEAST_STEPS:
@@ -207,7 +207,7 @@ class _Search:
             told = self._launches.look(plain, patience_s=patience_s)
             if not command.takes_batch or told.num_steps > LEAST_STEPS:
                 return told
-            self._progress.say(f"without {{batch}} the script does not train: looking at it with {FIRST_BATCH}")
+            self._progress.say(f"without {{batch}} the script does not train; looking at it with {FIRST_BATCH}")
         self._launches.needs_batch = True
         return self._launches.look(command.at(FIRST_BATCH), patience_s=_LOOK_SHARE * self._deadline.left_s)
 
@@ -215,8 +215,8 @@ class _Search:
         look = found.look
         if look.on_gpu and self._options.memory_limit_bytes is not None:
             raise GpudocError(
-                f"--memory-limit: gpudoc cannot limit what a script takes of {look.device_name or look.device}",
-                hint="leave it out: the card is the limit; or --max-batch N",
+                f"--memory-limit: gpudoc cannot limit how much a script uses of {look.device_name or look.device}",
+                hint="leave it out, so that the card is the limit; or use --max-batch N",
             )
         machine = facts.collect(quick=True)
         require_gpus(gpus_of(look), machine, self._progress, shared=self._options.shared)

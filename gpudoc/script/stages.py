@@ -60,7 +60,7 @@ def run_stages(session: CommandSession, options: SearchOptions, found: ScriptFin
         _run_stages(session, options, found)
     except KeyboardInterrupt:
         if found.feed is not None and not found.joints and not is_own(found.feed, found.look):
-            _take_from_the_search(session, found, "it was interrupted before a last comparison")
+            _take_from_the_search(session, found, "it was interrupted before the final comparison")
             _judge(found, is_part=False, is_sure=options.goal == "throughput")
         raise
     finally:
@@ -82,7 +82,7 @@ def _run_stages(session: CommandSession, options: SearchOptions, found: ScriptFi
         if options.parts == {"loader"} and kept and not found.tried:
             found.nothing_to_gain, found.needed_s = kept, None
         if found.feed is not None and is_own(found.feed, found.look):
-            found.notes.append("the script's own loader settings are the best that were found")
+            found.notes.append("the script's own loader settings are the best found")
         session.feed = found.feed
     if "batch" in options.parts:
         _size(session, options, found)
@@ -94,7 +94,7 @@ def _size(session: CommandSession, options: SearchOptions, found: ScriptFindings
         session.say(f"batch: not searched: {found.why_no_lever}")
         return
     if session.runner.limit_bytes is None:
-        found.why_no_lever = "how much memory the device has could not be read; say it: --memory-limit 8GiB"
+        found.why_no_lever = "the device's memory size could not be read; set it: --memory-limit 8GiB"
         return
     if session.free_s < 2 * session.runner.overhead_s:
         found.why_no_lever = "no time was left"
@@ -122,7 +122,9 @@ def _compare(session: CommandSession, options: SearchOptions, found: ScriptFindi
     batch = found.batch if takes_batch and is_other else None
     changed = batch is not None or found.variant != Variant() or (feed is not None and not is_own(feed, found.look))
     if is_other and batch is None:
-        found.nothing_to_gain = "another batch is another training, which is only offered (--allow batch compares it)"
+        found.nothing_to_gain = (
+            "a different batch changes the training, so it is only offered (--allow batch compares it)"
+        )
     if not changed:
         # a batch that is only offered is no part of what was compared
         found.kept_default = not is_other
@@ -139,7 +141,7 @@ def _compare(session: CommandSession, options: SearchOptions, found: ScriptFindi
 
     compare_in_turns(session, found, (("joint", 0), ("default", 0), ("default", 1), ("joint", 1)), ask)
     if not found.joints and batch is None:
-        _take_from_the_search(session, found, "no time was left to compare once more")
+        _take_from_the_search(session, found, "no time was left for a final comparison")
     _judge(found, is_part=batch is not None, is_sure=options.goal == "throughput")
 
 
@@ -157,7 +159,7 @@ def _take_from_the_search(session: CommandSession, found: ScriptFindings, why: s
         elif is_own(feed, found.look) and request.variant == Variant():
             found.defaults.append(trial)
     if found.joints:
-        found.notes.append(f"{why}: the gain is that of the search's own launches")
+        found.notes.append(f"{why}: the gain is from the search's own launches")
 
 
 def _judge(found: ScriptFindings, *, is_part: bool, is_sure: bool) -> None:
@@ -167,9 +169,9 @@ def _judge(found: ScriptFindings, *, is_part: bool, is_sure: bool) -> None:
     """
     failed, ratio = found.failed_with_data, found.gain.ratio
     if failed:
-        reason = f"the found ones failed in the end ({failed})"
+        reason = f"the settings found failed in the end ({failed})"
     elif ratio is not None and loses(found.gain, is_sure=is_sure):
-        reason = f"the found ones reached {times(ratio)} their speed in the end"
+        reason = f"the settings found reached {times(ratio)} their speed in the end"
     else:
         return
     give_up(found, reason)

@@ -34,14 +34,14 @@ def try_sleeping(session: CommandSession, found: ScriptFindings) -> None:
         return
     if session.free_s < _FEWEST * overhead_s:
         found.notes.append(
-            f"{SLEEPING.name}: not tried, no time was left. Spinning threads made the steps longer than they are, so "
-            f"that the loader's choice may be too small: a longer --budget"
+            f"{SLEEPING.name}: not tried, because no time was left. Spinning threads made the steps look longer, so "
+            "the loader settings may be too small; use a longer --budget"
         )
         return
     plain = TrialRequest(kind="variant", batches=(), steps=_STEPS, seconds_per_batch=_SECONDS)
     asleep = plain.model_copy(update={"variant": Variant.model_validate(SLEEPING.changes)})
     as_it_is = found.defaults[0].model_copy(update={"request": plain})
-    others = f"other processes keep {noise.most_cpus:.1f} CPUs busy, and OpenMP's threads spin meanwhile"
+    others = f"other processes keep {noise.most_cpus:.1f} CPUs busy while OpenMP's threads spin"
     can_repeat = session.free_s >= _LAUNCHES * overhead_s
     trial = session.run(asleep, f"{others}: trying {SLEEPING.name}")
     before, after = _without_waiting(as_it_is), _without_waiting(trial)

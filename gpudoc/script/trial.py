@@ -217,7 +217,7 @@ def _other_loader(told: LaunchRecord, key: str) -> str:
     place, dataset, length = [*key.split("|"), "", ""][:3]
     here = [loader for one in told.seen for loader in one.loaders if loader.key.split("|")[0] == place]
     if not here:
-        return "the loader of the first launch was not built in the next, so that nothing can be compared"
+        return "the loader of the first launch was not built in the next one, so nothing can be compared"
     other = f"{here[0].dataset} of {here[0].samples} samples"
     return f"the data set differs from launch to launch: {dataset} of {length} samples, then {other}"
 

@@ -33,7 +33,7 @@ def run(request: TrainRequest) -> Iterator[Event]:
             yield built
             return
         job, lock = built
-        stop.last_words = f"Go on with: {go_on(request, job.run.path)}"
+        stop.last_words = f"Continue with: {go_on(request, job.run.path)}"
         from gpudoc.process.beside import LoadMeter
         from gpudoc.process.memory import lift_limit
         from gpudoc.train.loop.loop import note_of_syncs

@@ -33,7 +33,8 @@ def check_writable(out: Path | None) -> None:
     folder = path.parent
     if out is not None and not folder.is_dir():
         raise GpudocError(
-            f"{path}: there is no folder {folder}", hint=f"mkdir -p {quote_path(folder)}, or another place for --out"
+            f"{path}: there is no folder {folder}",
+            hint=f"mkdir -p {quote_path(folder)}, or choose another place for --out",
         )
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
@@ -54,12 +55,12 @@ def check_system(on_gpu: bool) -> None:
     if not hasattr(os, "fork"):
         raise GpudocError("tune starts its trials by fork, which this system does not have", hint=hint)
     if not on_gpu and not Path("/proc/self/status").exists():
-        raise GpudocError("tune on a CPU needs a real memory limit, which only Linux has", hint=hint)
+        raise GpudocError("tune on a CPU needs an enforced memory limit, which only Linux has", hint=hint)
 
 
 def free_host_bytes() -> int:
     """Memory that the trials may take on the host; GpudocError where that cannot be read and has to be said."""
     free = memory_free_bytes()
     if isinstance(free, Absent):
-        raise GpudocError("how much memory is free cannot be read here", hint="say it: --memory-limit 8GiB")
+        raise GpudocError("the amount of free memory cannot be read here", hint="set it: --memory-limit 8GiB")
     return free

@@ -163,8 +163,8 @@ class SearchOptions:
         name = next((name for name, value in (of_config if self.command else of_command).items() if value), None)
         if name is not None and self.command:
             raise GpudocError(
-                f"{name} goes with --model; what stands after -- decides that itself",
-                hint="gpudoc tune -- COMMAND, without it",
+                f"{name} goes with --model; the command after -- decides that itself",
+                hint="gpudoc tune -- COMMAND, without this option",
             )
         if name is not None:
             raise GpudocError(f"{name} goes with a command after --, not with --model", hint=f"leave out {name}")

@@ -148,7 +148,7 @@ class _Search:
         anywhere = Where(device=self._choice.name, limit_bytes=None, deadline=self._deadline)
         told = self._inspect(launcher, anywhere, 1)
         if launcher.no_fork:
-            self._progress.say(f"every trial imports everything again and is not forked: {launcher.no_fork}")
+            self._progress.say(f"trials are not forked, and each imports everything again: {launcher.no_fork}")
         if self._on_gpu:
             self.choose_ranks(told.card.count if told.card is not None else 0)
         self._progress.say(self._options.cost(max(self._ranks, self._most), on_gpu=self._on_gpu))
@@ -210,7 +210,7 @@ class _Search:
                 raise
             name = self._choice.name if ranks == 1 else f"one of {ranks} GPUs"
             raise GpudocError(
-                f"{name} is too full to begin{self._others()}: {problem.message}",
+                f"{name} has too little free memory to begin{self._others()}: {problem.message}",
                 hint="stop your processes there, or use another GPU: --device cuda:N",
                 exit_code=ExitCode.BAD_ANSWER,
             ) from None
@@ -312,7 +312,7 @@ class _Search:
         baseline = told.baseline_bytes
         if self._choice.device == "cpu" and chosen <= baseline:
             raise GpudocError(
-                f"--memory-limit {format_bytes(chosen)} is below what Python, torch and the data take before the "
+                f"--memory-limit {format_bytes(chosen)} is less than Python, torch and the data need before the "
                 f"first step: {format_bytes(baseline)}",
                 hint=f"--memory-limit {2 * baseline // 2**20}MiB or more",
                 exit_code=ExitCode.BAD_ANSWER,

@@ -65,7 +65,7 @@ class Workload:
         if not isinstance(self.dataset, Sized):
             raise GpudocError(
                 f"{self.config.data.target}: an iterable data set without a length",
-                hint="give it __len__ and __getitem__; only gpudoc train --steps N does without them",
+                hint="define __len__ and __getitem__; only gpudoc train --steps N works without them",
             )
         return len(self.dataset)
 
@@ -234,7 +234,7 @@ class Step:
             return self._scalar(self._of(model, model(**batch), batch))
         raise GpudocError(
             f"{self._name}: a batch of type {type(batch).__name__} has no target for the loss",
-            hint="return (input, target) from the data set, or leave `loss` out when the model returns its loss",
+            hint="return (input, target) from the data set, or leave out `loss` if the model returns its loss",
         )
 
     def _of(self, model: Callable[..., object], output: object, target: object) -> object:
@@ -248,7 +248,7 @@ class Step:
             kind = type(self._loss).__name__
             raise GpudocError(
                 f"{self._name}: the model returned {_kinds(output)}, and {kind} takes a tensor{_forward_of(model)}",
-                hint="return the output alone from forward, or name a loss of your own: target: yourmodule:loss",
+                hint="return only the output from forward, or use your own loss: target: yourmodule:loss",
             ) from problem
 
     def count_items(self, batch: Batch) -> int:

@@ -41,7 +41,7 @@ def _check_target(text: str) -> str:
 
 TargetName = Annotated[str, AfterValidator(_check_target)]
 # no file of gpudoc is needed to train or tune a script that reads one of its own
-_OF_A_SCRIPT = "if a script of yours reads this file: gpudoc train -- python train.py, which needs no config of gpudoc"
+_OF_A_SCRIPT = "if your own script reads this file, use gpudoc train -- python train.py, which needs no gpudoc config"
 
 
 class ConfigSection(BaseModel):

@@ -81,8 +81,8 @@ def source_text(split: Split) -> bytearray:
             text += path.read_bytes()
     if len(text) < 1 << 16:
         raise GpudocError(
-            f"this Python carries no sources to learn from: {root}",
-            hint="give your own data: gpudoc train --model cfg.yaml",
+            f"this Python has no source files to learn from: {root}",
+            hint="use your own data: gpudoc train --model cfg.yaml",
         )
     return text
 

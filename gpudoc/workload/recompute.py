@@ -118,7 +118,8 @@ def _ask(model: nn.Module, policy: Policy) -> None:
         )
     else:
         raise GpudocError(
-            f"activation_checkpointing {policy}: the model recomputes by its own switch, which does not know this",
+            f"activation_checkpointing {policy}: the model recomputes through its own switch, which does not support "
+            "this",
             hint="--set activation_checkpointing=true",
         )
 
@@ -174,7 +175,7 @@ def _selective_forward(block: nn.Module, kept: AbstractContextManager[object]) -
             raise
         raise GpudocError(
             f"selective activation checkpointing does not suit {type(block).__name__}, which changes a product in "
-            f"place or computes something else the second time: {problem}",
+            f"place or computes something different the second time: {problem}",
             hint="--set activation_checkpointing=true",
         ) from problem
 

@@ -55,7 +55,7 @@ class WeightsMatch:
         """What was loaded, then what was not, a sentence for each kind."""
         said = [f"weights: {len(self.loaded)} tensors ({format_bytes(self.num_bytes)}) from {self.file}"]
         if self.missing:
-            said.append(f"the file lacks {_some(self.missing)}: as the model makes them")
+            said.append(f"the file lacks {_some(self.missing)}: left as the model initialises them")
         if self.unexpected:
             said.append(f"the model lacks {_some(self.unexpected)}: left out")
         if self.misshapen:
@@ -108,7 +108,7 @@ def _find(path: Path) -> Path:
                 return path / name
         raise GpudocError(f"model.weights: {path} contains no weights", hint=f"looked for {', '.join(_IN_A_FOLDER)}")
     if not path.is_file():
-        raise GpudocError(f"model.weights: {path} does not exist", hint="the path is seen from the config's folder")
+        raise GpudocError(f"model.weights: {path} does not exist", hint="the path is relative to the config's folder")
     return path
 
 
@@ -180,8 +180,8 @@ def _of_torch(file: Path) -> _Tensors:
     except pickle.UnpicklingError as problem:
         first = str(problem).splitlines()[0]
         raise GpudocError(
-            f"model.weights: {file} holds more than tensors, and reading that could run code: {first}",
-            hint="where it was made: safetensors.torch.save_file(model.state_dict(), 'model.safetensors')",
+            f"model.weights: {file} contains more than tensors, and reading it could run code: {first}",
+            hint="where it was created, run safetensors.torch.save_file(model.state_dict(), 'model.safetensors')",
         ) from problem
     except Exception as problem:
         # on bytes that are no pickle torch's reader stumbles in many ways

@@ -222,7 +222,7 @@ def test_a_verdict_that_the_jobs_output_pushed_away_is_said_again_at_its_end(mon
     assert app.run(["doctor", "--", "python", "train.py"]) == 0
     out = capfd.readouterr().out
     assert out.count("[too_few_workers, ") == told
-    assert ("What gpudoc found while the job ran:" in out.split("epoch 2")[-1]) == (told == 2)
+    assert ("What gpudoc found while the job was running:" in out.split("epoch 2")[-1]) == (told == 2)
 
 
 @pytest.mark.parametrize(("code", "expected"), [(None, "job_hung"), (0, "too_few_workers")])

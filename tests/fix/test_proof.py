@@ -89,7 +89,10 @@ def test_a_training_that_differs_anywhere_is_another_one_however_fast(changes, w
 
 @pytest.mark.parametrize(
     ("changes", "words"),
-    [({"files": {"/x/a.pt": 9}}, "it writes different files: with /x/a.pt"), ({"printed": ("other",)}, "different lines")],
+    [
+        ({"files": {"/x/a.pt": 9}}, "it writes different files: with /x/a.pt"),
+        ({"printed": ("other",)}, "different lines"),
+    ],
 )
 def test_equal_trainings_that_write_or_print_otherwise_are_a_change_of_behaviour(changes, words):
     found = proof([run(2.0), run(2.0)], [run(1.0, **changes), run(1.0, **changes)])

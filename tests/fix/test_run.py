@@ -65,7 +65,7 @@ def test_a_script_that_is_not_equal_to_itself_is_said_first_and_nothing_is_offer
 def test_a_script_that_fails_as_it_is_does_not_end_as_one_with_a_proved_change_does(tmp_path, monkeypatch):
     (tmp_path / "train.py").write_text("raise SystemExit('no data here')\n")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(GpudocError, match=r"failed as it is: .*no data here") as caught:
+    with pytest.raises(GpudocError, match=r"fails even unchanged: .*no data here") as caught:
         run(FixOptions(command=(sys.executable, "train.py")))
     assert caught.value.exit_code is ExitCode.NOT_DONE
 

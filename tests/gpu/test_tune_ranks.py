@@ -47,4 +47,4 @@ def test_the_losses_over_gpus_have_names_and_add_up(tmp_path):
 def test_one_gpu_has_nothing_to_scale_to(tmp_path):
     write_workload(tmp_path)
     err = tune(tmp_path, "--only", "scaling", "--gpus", "1", code=2).stderr
-    assert "one rank has nothing to scale to" in err
+    assert "a single rank cannot scale" in err

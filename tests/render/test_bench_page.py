@@ -103,7 +103,7 @@ def test_the_best_of_each_kind_stands_on_top_and_the_curve_is_folded():
     text = words(BenchReport(RECORD))
     assert "✓ nothing below normal" in text
     assert "matrix product 400 GFLOP/s 50% of the ceiling; bf16, 1024, 2 threads memory 40 GB/s" in text
-    assert text.index("memory_copy") < text.index("Every size of the curves 4 rows") < text.index("memory_curve")
+    assert text.index("memory_copy") < text.index("All sizes of the curves 4 rows") < text.index("memory_curve")
 
 
 def test_the_badge_says_what_is_wrong():

@@ -63,7 +63,7 @@ def test_a_line_that_shows_two_facts_is_quoted_once():
 
 def test_a_text_of_no_known_form_is_called_so_in_plain_words():
     said = render(report_of("The quick brown fox jumps over the lazy dog."), width=120)
-    assert "read: a text that is neither a report nor a log which gpudoc knows" in said
+    assert "read: text that is neither a report nor a log that gpudoc knows" in said
 
 
 def test_a_log_without_a_machine_says_what_was_read():
@@ -275,7 +275,7 @@ def test_a_check_that_failed_itself_is_no_check_that_passed():
     report = replace(
         report_of("Epoch 1 step 2 loss 3.0"), source="machine", crashed=(Crashed("thermal_throttle", "KeyError"),)
     )
-    assert "  ! GPU        1 check failed by itself: thermal_throttle\n" in render(report)
+    assert "  ! GPU        1 check failed: thermal_throttle\n" in render(report)
 
 
 def test_on_a_slim_screen_the_fix_stands_whole():

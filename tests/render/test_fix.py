@@ -16,7 +16,7 @@ def test_a_look_that_came_to_no_evaluation_claims_nothing_of_one():
     found = replace(result_of(Path("/x/train.py"), "a\n", "a\n"), accepted=(), evidence=Evidence(hot=hot), launches=1)
     text = as_text(found)
     assert text.startswith("Nothing to change.\n1 launch in ")
-    assert "only where these steps came to it" in text
+    assert "only if these steps reached them" in text
     assert "54% at /x/train.py:7" in text
     assert text.endswith("next     gpudoc tune -- python train.py")
 

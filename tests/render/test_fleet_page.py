@@ -73,4 +73,4 @@ def test_an_empty_record_is_a_page_that_says_so(tmp_path):
     save(tmp_path / "fleet.html", FleetReport.of(FleetRecord(nodes=())))
     text = (tmp_path / "fleet.html").read_text()
     assert "gpudoc fleet: unknown" in text
-    assert "Nothing odd was found, and not all was judged" in text
+    assert "Nothing odd was found, but not everything was judged" in text

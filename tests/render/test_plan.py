@@ -79,7 +79,7 @@ def test_what_fits_nowhere_says_so_and_what_to_do():
     text = render_targets(result(answer("RTX 3090", 0)))
     assert "does not fit" in text
     assert "not even one sample fits" in text
-    assert "take a larger card" in text
+    assert "use a larger card" in text
 
 
 def test_a_prediction_says_what_it_rests_on():

@@ -20,7 +20,7 @@ def test_a_search_says_what_the_script_is_what_was_found_why_and_what_to_type():
         "largest batch",
         "num_workers 3:",
         "  train.py:7: DataLoader(..., num_workers=3, prefetch_factor=2,",
-        "  persistent_workers=True, written there, shuffles the second and later epochs differently",
+        "  if you write persistent_workers=True there, the second and later epochs are shuffled differently",
         "offered batch     16 (the script's own: 8)",
         "  train.py:7: DataLoader(..., batch_size=16)",
         "from batch 16 on the steps waited for data",
@@ -36,7 +36,7 @@ def test_the_first_line_is_the_gain_over_the_script_as_it_is():
     first, second = as_text(result_of(*searched())).splitlines()[:2]
     assert first.startswith("About 3.86 times (each measured once) as fast as the script as it is: 286 samples/s, 74")
     assert second == "21 launches in 1 min 00 s"
-    assert headline(result_of(*searched(), interrupted=True)).startswith("Interrupted; the best so far. ")
+    assert headline(result_of(*searched(), interrupted=True)).startswith("Interrupted; this is the best so far. ")
 
 
 def test_a_gain_is_not_claimed_where_none_was_measured():
@@ -53,7 +53,7 @@ def test_a_search_that_had_no_time_names_the_command_that_has():
     options = replace(options, only="loader")
     found.kept_default, found.needed_s = True, 100.0
     assert headline(result_of(options, found, session)) == (
-        "Not searched: the budget does not reach for a first comparison. A search takes about 1 min 40 s: "
+        "Not searched: the budget is too small for a first comparison. A search takes about 1 min 40 s: "
         "gpudoc tune --only loader --budget 100s -- python train.py"
     )
 

@@ -60,9 +60,7 @@ def test_where_the_time_went_and_what_was_applied():
 def test_a_run_whose_weights_are_nan_at_the_end_says_that_nothing_is_learned(finite):
     rank = ProcessSeen("0-1", start=start(), steps=(steps(0, 2, rank=None, seconds=1.0, finite=finite),))
     text = "\n".join(last_words(finished(seen=(rank,))))
-    assert ("its weights are NaN or infinite at the end, so it no longer learns" in text) is (
-        finite is False
-    )
+    assert ("its weights are NaN or infinite at the end, so it no longer learns" in text) is (finite is False)
 
 
 def test_a_loader_that_was_never_built_is_said():
@@ -73,7 +71,7 @@ def test_a_loader_that_was_never_built_is_said():
 @pytest.mark.parametrize(
     ("seen", "code", "says"),
     [
-        ((), 0, "no Python process of it imported torch"),
+        ((), 0, "none of its Python processes imported torch"),
         ((), 1, "it ended before torch was imported"),
         ((ProcessSeen("0-1", start=start()),), 0, "no optimizer step was seen"),
     ],

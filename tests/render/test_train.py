@@ -140,7 +140,9 @@ def test_the_last_words_hold_the_memory_and_what_was_compiled_again():
         )
     )
     assert "memory in step 3: 3 MiB = weights 1 MiB + " in text
-    assert "6 compilations took 12 s; forward (net.py:3) was compiled 4 more times, last because size mis" in text
+    assert (
+        "6 compilations took 12 s; forward (net.py:3) was compiled 4 more times, most recently because size mis" in text
+    )
 
 
 def test_a_stopped_run_says_how_to_go_on():
@@ -152,7 +154,7 @@ def test_a_stopped_run_says_how_to_go_on():
     )
     text = last_words(event)
     assert "stopped at step 7 of 20: SIGTERM received; state saved" in text
-    assert text.endswith("go on with: gpudoc train --resume runs/mine")
+    assert text.endswith("continue with: gpudoc train --resume runs/mine")
 
 
 def test_results_go_to_stdout_and_the_rest_to_stderr(capsys):
@@ -193,7 +195,7 @@ def test_on_a_terminal_the_header_is_folded_between_words_and_the_last_step_stay
     assert any(line.startswith("step 20/20  loss 1.2500") for line in screen.lines)
     assert "runs/a_name_that_no_terminal_breaks" in screen.text
     assert "! a warning that is far too long" in screen.text
-    folded = [line for line in screen.lines if not line.startswith(("go on with", "  runs", "summary"))]
+    folded = [line for line in screen.lines if not line.startswith(("continue with", "  runs", "summary"))]
     assert all(len(line) <= columns for line in folded)
     # the command to copy is one line of text, wrapped by the terminal alone
     assert "gpudoc train --model mine.yaml --run-dir runs/a_name_that_no_terminal_breaks --steps 40\r\n" in screen.raw

@@ -52,7 +52,7 @@ def test_it_fits_into_eighty_columns_with_its_newest_loss():
 def test_at_the_last_step_nothing_is_left_but_saving():
     panel = Panel(started())
     panel.see(progressed(20))
-    assert "the end is being saved" in drawn(panel)
+    assert "saving the final state" in drawn(panel)
 
 
 def test_a_stream_without_a_length_has_no_epoch():

@@ -53,7 +53,7 @@ def test_the_page_has_shares_of_the_peak_and_of_the_activations():
 
 def test_a_run_of_an_earlier_version_or_a_short_one_says_that_nothing_was_watched():
     assert sentences({}) == []
-    assert blocks({}) == ("No step was watched: it was not looked at.",)
+    assert blocks({}) == ("No step was watched: memory was not examined.",)
     told = {"memory": {"because": "fewer than 3 steps were trained"}}
     assert sentences(told) == []
     assert blocks(told) == ("No step was watched: fewer than 3 steps were trained.",)

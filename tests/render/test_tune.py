@@ -121,7 +121,7 @@ def with_levers(result):
             times=1.2,
             losses=LossDeviation(difference=None, **losses),
             why="the optimizer without its fused kernel: because",
-            rejected="it trains otherwise",
+            rejected="it trains differently",
         ),
         VariantTrial(
             name="torch.compile",
@@ -142,7 +142,7 @@ def test_every_lever_that_was_tried_is_a_row_with_its_speed_and_how_far_its_loss
         "lever, on top of what was kept speed losses differ allowed",
         "bf16 x 1.82 0.31 % 2 % kept",
         "the optimizer without its fused kernel x 1.20 not finite 2 %",
-        "not used: it trains otherwise",
+        "not used: it trains differently",
         "torch.compile: rejected, it failed in first steps: no C++ compiler was found",
         "on this machine at all",
     ]
@@ -170,7 +170,7 @@ def test_a_busy_machine_is_said_beside_the_gain(result):
     busy = dataclasses.replace(result, journal=Journal(None, trials=[trial]))
     lines = as_text(busy).splitlines()
     assert lines[1].startswith("! Other processes kept up to 1.4 CPUs busy during 1 of 1 timings")
-    assert "Run the same command again when the machine is quiet" in " ".join(lines[1:4])
+    assert "Run the same command again when the machine is idle" in " ".join(lines[1:4])
 
 
 def test_verbose_has_every_reason_and_every_trial(result):
@@ -198,7 +198,7 @@ def test_what_was_not_tried_is_no_part_of_a_comparison(result):
     alone = Findings(defaults=result.findings.defaults, kept_default=True, needed_s=170.0)
     only = dataclasses.replace(result, context=dataclasses.replace(result.context, asked=("--only", "loader")))
     assert headline(dataclasses.replace(only, findings=alone)) == (
-        "Not searched: the budget does not reach for a first comparison. A search takes about 2 min 50 s: "
+        "Not searched: the budget is too small for a first comparison. A search takes about 2 min 50 s: "
         "gpudoc tune --model quickstart --only loader --budget 3m"
     )
     negligible = dataclasses.replace(alone, needed_s=None, nothing_to_gain="loading takes 0.04% of a step")
@@ -208,7 +208,7 @@ def test_what_was_not_tried_is_no_part_of_a_comparison(result):
 def test_where_only_the_largest_batch_is_asked_for_the_first_line_is_that(result):
     found = dataclasses.replace(result.findings, asked_for_speed=False)
     first = as_text(dataclasses.replace(result, findings=found), width=200).splitlines()[0]
-    assert f"The largest batch is {found.largest.batch:,}; only that was asked for" in first
+    assert f"The largest batch is {found.largest.batch:,}; you asked only for that" in first
     assert first.startswith("✓" if found.largest.is_proved else "–")
 
 
@@ -216,11 +216,11 @@ def test_a_search_that_ended_early_says_that_nothing_was_compared(result):
     early = dataclasses.replace(result, findings=dataclasses.replace(result.findings, joints=[], needed_s=90.0))
     said = headline(early)
     assert said.startswith(
-        "Not compared with your default: tried 2 batches, but the budget does not reach for a first comparison."
+        "Not compared with your default: tried 2 batches, but the budget is too small for a first comparison."
     )
     assert said.endswith("gpudoc tune --model quickstart --budget 90s")
     said = headline(dataclasses.replace(early, interrupted=True))
-    assert said.startswith("Interrupted; the best so far. Not compared with your default")
+    assert said.startswith("Interrupted; this is the best so far. Not compared with your default")
     assert "it was interrupted before a first comparison" in said
     assert "--budget" not in said
 
@@ -258,6 +258,6 @@ def test_the_next_command_names_the_profile_only_where_train_would_not_find_it(r
 def test_every_trial_says_how_its_processes_were_started(result):
     request = TrialRequest(kind="fit", batches=(8,))
     result.journal.add(Trial(request=request, end=End.FITS))
-    assert "every trial, forked from a process that had imported" in as_text(result, verbose=True)
+    assert "every trial, forked from a process that had already imported your code" in as_text(result, verbose=True)
     result.journal.add(Trial(request=request, end=End.FITS, how="exec"))
-    assert "every trial, in processes that imported for themselves" in as_text(result, verbose=True)
+    assert "every trial, in processes that each imported your code" in as_text(result, verbose=True)

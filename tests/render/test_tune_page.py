@@ -30,7 +30,7 @@ def test_the_badge_is_the_gain_and_the_numbers_are_few(result):  # noqa: F811
     lost = replace(result.findings, kept_default=True)
     even = replace(result, profile=result.profile.model_copy(update={"evidence": evidence}), findings=lost)
     text = words(render_page(even))
-    assert "i nothing that was tried is faster" in text
+    assert "i none of the settings tried is faster" in text
     assert "memory limit 1 GiB" in text
 
 

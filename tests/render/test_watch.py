@@ -46,8 +46,8 @@ def test_a_job_that_does_not_train_yet_is_watched_again_later():
 
 def test_a_job_that_lacks_cpus_is_told_what_it_wants():
     crowded = watch({1: "backward*100"}, [track(cpu_s=4.0, main_cpu_s=4.0, queued_s=16.0)])
-    assert "0.2 of 8 CPUs used where it wants 1.0" in render(judge(crowded), crowded)
-    assert "where it wants" not in render(judge(FINE), FINE)
+    assert "0.2 of 8 CPUs used where it needs 1.0" in render(judge(crowded), crowded)
+    assert "where it needs" not in render(judge(FINE), FINE)
 
 
 def test_the_first_screen_shows_no_more_than_two_lines_of_a_kind():
@@ -119,7 +119,7 @@ def test_on_a_terminal_the_bottleneck_stands_in_a_box_and_no_line_is_broken_in_a
 
 def test_what_is_said_again_at_the_end_is_the_cause_and_its_first_fix():
     lines = render_again(judge(SLOW)).splitlines()
-    assert lines[0] == "What gpudoc found while the job ran:"
+    assert lines[0] == "What gpudoc found while the job was running:"
     assert "[too_few_workers, " in lines[1]
     assert lines[2].startswith("  fix: Use more workers")
     assert render_again(dataclasses.replace(judge(SLOW), findings=())) == ""

@@ -20,7 +20,7 @@ def test_the_page_has_the_cause_the_shares_and_a_timeline():
     assert "waiting for data, 12.00 s" in page
     text = words(page)
     assert "! warning" in text
-    assert "waiting for data 60% loading it there included" in text
+    assert "waiting for data 60% including loading in the main process" in text
     assert "the fix gains 2.50x as fast as now, estimated" in text
     assert 'aria-label="waiting for data 60%, backward 30%, forward 10%"' in page
 

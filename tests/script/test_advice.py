@@ -38,7 +38,7 @@ def test_the_line_is_in_the_words_of_whoever_builds_the_loader(through, feed, ba
 
 
 def test_that_workers_kept_over_epochs_change_the_order_of_a_loader_that_shuffles_is_said():
-    assert "shuffles the second and later epochs differently" in about_order(look(sampler="RandomSampler"), FEED)
+    assert "the second and later epochs are shuffled differently" in about_order(look(sampler="RandomSampler"), FEED)
     assert about_order(look(sampler="SequentialSampler"), FEED) == ""
     assert about_order(look(sampler="RandomSampler", persistent_workers=True), FEED) == ""
     assert about_order(look(sampler="RandomSampler"), Loader(num_workers=6)) == ""

@@ -60,7 +60,7 @@ def test_without_a_profile_it_is_the_script_alone_and_the_machine_is_not_asked(h
     assert applied.words == COMMAND
     assert applied.order == HookOrder(purpose="run")
     assert applied.profile is None
-    assert "gpudoc tune -- COMMAND makes one" in applied.sentences[0]
+    assert "gpudoc tune -- COMMAND creates one" in applied.sentences[0]
     assert here == []
 
 
@@ -73,7 +73,7 @@ def test_loader_settings_are_taken_with_their_source():
     )
     assert applied.order.batch is None
     assert any("train.py:7: num_workers 6" in text and "profile p.yaml" in text for text in applied.sentences)
-    assert any("--allow batch takes it" in text and "48" in text for text in applied.sentences)
+    assert any("to use it: --allow batch" in text and "48" in text for text in applied.sentences)
 
 
 def test_without_workers_nothing_is_said_of_what_workers_do():

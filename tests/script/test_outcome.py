@@ -76,12 +76,12 @@ def test_a_script_that_ends_by_itself_after_enough_steps_fits():
         (told(status=1, tail="EOFError: EOF when reading a line"), "EOFError", "no terminal"),
         (
             told(seen(error=error("Target 3 is out of bounds.", "IndexError")), status=1),
-            "failed as it is: IndexError: Target 3",
+            "fails even unchanged: IndexError: Target 3",
             "gpudoc doctor -- COMMAND",
         ),
         (
             told(status=1, tail="socket.gaierror: Temporary failure in name resolution", has_network=False),
-            "failed as it is",
+            "fails even unchanged",
             "--allow network",
         ),
     ],
@@ -110,7 +110,7 @@ NAN = steps([0.1] * 8, [0.02] * 8, samples=16, finite=False)
 def test_a_trial_whose_weights_are_no_numbers_is_no_speed_to_compare(kind):
     found = trial(told(seen(NAN)), TrialRequest(kind=kind, batches=(16,)))
     assert found.end is End.USER_ERROR
-    assert found.detail == "the weights are NaN or infinite after 8 optimizer steps: it trains otherwise"
+    assert found.detail == "the weights are NaN or infinite after 8 optimizer steps: it trains differently"
 
 
 def test_what_fits_is_no_question_of_what_is_learned():
@@ -122,6 +122,6 @@ def test_why_a_training_that_learns_nothing_is_not_tuned():
     said = divergence(told(seen(NAN)), "train.py")
     assert said.exit_code == 1
     assert said.message.startswith(
-        "train.py learns nothing as it is: its weights are NaN or infinite after 8 optimizer"
+        "train.py learns nothing even unchanged: its weights are NaN or infinite after 8 optimizer"
     )
     assert "learning rate" in said.hint

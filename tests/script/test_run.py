@@ -97,7 +97,7 @@ def test_what_the_profile_sets_stands_in_the_commands_environment():
 def test_a_line_that_is_no_event_does_not_end_the_run():
     heard, finished = run_here("sh", "-c", 'echo nonsense > "$GPUDOC_SCRIPT_FOLDER/0-1.jsonl"; sleep 1.5; echo done')
     assert (finished.code, heard.streams[1]) == (0, b"done\n")
-    assert [text for text in heard.said if "not watched any more" in text]
+    assert [text for text in heard.said if "no longer watched" in text]
 
 
 def test_the_cause_of_a_death_is_doctors():

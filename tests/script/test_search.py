@@ -122,7 +122,7 @@ def test_ctrl_c_during_the_look_says_that_nothing_is_written(here, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("gpudoc.script.trial.Launches.look", interrupted)
-    with pytest.raises(GpudocError, match=r"interrupted while looking at train\.py.*nothing is written") as refused:
+    with pytest.raises(GpudocError, match=r"interrupted while looking at train\.py.*nothing was written") as refused:
         run(asked(written(here, WAITING)))
     assert refused.value.exit_code == ExitCode.INTERRUPTED
     assert [path.name for path in here.iterdir()] == ["train.py"]

@@ -168,7 +168,7 @@ def test_without_time_to_compare_the_search_s_own_launches_tell_the_gain():
     assert runner.asked("joint") == []
     assert found.verdict.kind == "faster"
     assert found.gain.ratio.middle == pytest.approx(108 / 28, rel=0.05)
-    assert any("no time was left to compare once more" in note for note in found.notes)
+    assert any("no time was left for a final comparison" in note for note in found.notes)
 
 
 class Interrupted(Pretended):
@@ -214,8 +214,8 @@ def test_a_search_that_is_interrupted_keeps_the_fastest_loader_that_it_has_run()
     assert found.feed.num_workers == 1
     assert found.verdict.kind == "faster"
     assert found.gain.ratio.middle == pytest.approx(108 / 80, rel=0.05)
-    assert any("interrupted before a last comparison" in note for note in found.notes)
-    assert "until the search ended" in found.feed_reasons[0]
+    assert any("interrupted before the final comparison" in note for note in found.notes)
+    assert "before the search ended" in found.feed_reasons[0]
 
 
 def test_a_loader_that_is_no_faster_than_the_scripts_own_is_no_answer_of_an_interrupted_search():

@@ -101,7 +101,7 @@ def test_with_time_for_one_launch_of_it_only_a_clear_gain_counts(crowded, asleep
 
 def test_without_time_for_it_the_loader_is_said_to_be_in_doubt(crowded):
     found = search(crowded(5.0), options(), budget_s=12.0)
-    assert any("Spinning threads made the steps longer than they are" in note for note in found.notes)
+    assert any("Spinning threads made the steps look longer" in note for note in found.notes)
 
 
 def test_they_are_no_more_than_tried_where_steps_are_not_faster(crowded):
@@ -142,7 +142,7 @@ def test_what_loses_in_the_end_is_not_kept(crowded):
     found = search(runner, options())
     assert found.variant == Variant()
     assert not found.tried[0].kept
-    assert "given up: the found ones reached" in found.tried[0].why
+    assert "rejected: the settings found reached" in found.tried[0].why
 
 
 def test_the_profile_and_the_screen_say_what_to_set(crowded):

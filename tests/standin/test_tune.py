@@ -234,7 +234,7 @@ def test_a_gpu_that_others_fill_is_said_to_be_full_and_by_whom(gpus_here, net):
     done = gpus.gpudoc(*arguments, CUDA_VISIBLE_DEVICES="1,0")
     other.communicate(b"\n")
     assert done.returncode == 1, done.stderr
-    assert "cuda:0 is too full to begin" in done.stderr
+    assert "cuda:0 has too little free memory to begin" in done.stderr
     assert f"pid {other.pid}" in done.stderr
 
 

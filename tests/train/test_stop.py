@@ -73,7 +73,7 @@ def test_a_signal_to_the_whole_group_saves_and_says_how_to_go_on(tmp_path, phase
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == code, err
-    assert "go on with: gpudoc train" in out
+    assert "continue with: gpudoc train" in out
     assert "Traceback" not in err
     found, bad = checkpoint.newest_good(run / "checkpoints")
     assert not bad

@@ -151,7 +151,7 @@ def test_a_signal_to_stop_writes_the_best_so_far(tmp_path, number):
     time.sleep(0.3)
     process.send_signal(number)
     out, _ = finish(process, code=130)
-    assert "Interrupted; the best so far. " in out
+    assert "Interrupted; this is the best so far. " in out
     assert yaml.safe_load((tmp_path / "profile.yaml").read_text())["settings"]["micro_batch"] >= 1
 
 
@@ -185,7 +185,7 @@ def test_a_lost_connection_writes_the_best_so_far_and_what_is_said_then_is_no_er
             {},
             ("--memory-limit", "20MiB"),
             1,
-            "is below what Python, torch and the data take",
+            "is less than Python, torch and the data need",
             marks=pytest.mark.slow,
         ),
         ({}, ("--out", "/proc/profile.yaml"), 2, "cannot be written"),

@@ -273,7 +273,7 @@ def test_a_model_that_returns_a_tuple_to_torchs_loss_is_named_with_its_line(wrap
     with pytest.raises(GpudocError, match=r"returned a tuple \(Tensor, Tensor\), and MSELoss takes a tensor") as told:
         step.loss(wrap(Pair()), (torch.ones(2), torch.ones(2)))
     assert f"{__file__}:{Pair.forward.__code__.co_firstlineno}" in told.value.message
-    assert "return the output alone" in told.value.hint
+    assert "return only the output" in told.value.hint
 
 
 def test_an_error_inside_a_loss_of_the_users_stays_theirs():

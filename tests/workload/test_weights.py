@@ -90,7 +90,7 @@ def test_weights_of_a_part_are_put_into_that_part(tmp_path):
     match = load_weights(model, Weights(file="w.safetensors", into="encoder.", strict=False), tmp_path)
     assert all_loaded(model["encoder"])
     assert match.missing == ("head.weight", "head.bias")
-    assert "the file lacks head.weight, head.bias: as the model makes them" in match.sentences()
+    assert "the file lacks head.weight, head.bias: left as the model initialises them" in match.sentences()
 
 
 def test_without_strict_other_shapes_are_left_and_listed(tmp_path):

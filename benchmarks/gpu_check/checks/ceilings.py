@@ -56,7 +56,7 @@ def value_of(row: Mapping[str, object]) -> float:
 def main() -> None:
     done = subprocess.run([sys.executable, "-m", "gpudoc", *BENCH], capture_output=True, text=True, check=False)
     if not done.stdout:
-        sys.exit(done.stderr or f"gpudoc bench ended with exit status {done.returncode} and said nothing")
+        sys.exit(done.stderr or f"gpudoc bench ended with exit status {done.returncode} without a message")
     document = json.loads(done.stdout)
     result = compare(document["measurements"])
     if not result.comparisons:

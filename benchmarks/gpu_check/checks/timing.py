@@ -66,7 +66,7 @@ def main() -> None:
         command = [sys.executable, "train.py", *options]
         alone = subprocess.run(command, cwd=name, capture_output=True, text=True, check=False)
         if alone.returncode:
-            sys.exit(f"the script failed by itself: {alone.stderr[-2000:]}")
+            sys.exit(f"the script failed: {alone.stderr[-2000:]}")
         own_s = float(json.loads(alone.stdout))
         tune = [sys.executable, "-m", "gpudoc", "tune", "--only", "look", "--json", "--in-place", "--", *command]
         looked = subprocess.run(tune, cwd=name, capture_output=True, text=True, check=False, env=os.environ)

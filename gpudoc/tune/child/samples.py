@@ -142,7 +142,7 @@ class Samples:
             if batch > 1 and self.sizes_differ and self._collate is default_collate:
                 raise GpudocError(
                     f"the samples differ in size and cannot be stacked: {str(problem).splitlines()[0]}",
-                    hint="name a collate function that pads them:  data: {collate: 'mydata:pad'}",
+                    hint="set a collate function that pads them: data: {collate: 'mydata:pad'}",
                 ) from problem
             raise
         finally:
@@ -157,8 +157,10 @@ def collect_samples(workload: Workload) -> Samples:
     """
     if workload.is_stream:
         raise GpudocError(
-            "tune needs a data set with __len__ and __getitem__, and this one can only be iterated",
-            hint="tune on a list of a few hundred of its samples; gpudoc train takes it as it is, with --batch-size N",
+            "tune needs a data set with __len__ and __getitem__, but this one is iterable only",
+            hint=(
+                "tune on a list of a few hundred of its samples; gpudoc train accepts it unchanged, with --batch-size N"
+            ),
         )
     return Samples(workload.dataset, workload.collate, workload.num_samples)
 

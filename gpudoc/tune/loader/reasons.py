@@ -53,7 +53,7 @@ def sentences(outcome: LoaderOutcome, costs: LoaderCosts, bounds: LoaderBounds) 
         reasons.append(_why_persistent(outcome))
     if outcome.left_out:
         names = " and ".join(name(setting) for setting in outcome.left_out)
-        reasons.append(f"not tried, for want of time: {names}; a longer --budget would")
+        reasons.append(f"not tried for lack of time: {names}; use a longer --budget")
     return (*reasons, *_what_is_missing(outcome, costs, bounds))
 
 
@@ -64,9 +64,9 @@ def _why_workers(outcome: LoaderOutcome, costs: LoaderCosts) -> str:
         f"one worker makes a batch in {format_seconds(costs.mean_batch_s)}, a step takes {format_seconds(costs.step_s)}"
     )
     if count == 0 and any(setting.num_workers for setting in outcome.left_out):
-        return f"num_workers 0: {batch}; settings with workers are not tried yet"
+        return f"num_workers 0: {batch}; settings with workers have not been tried yet"
     if count == 0 and not outcome.tried_workers:
-        return f"num_workers 0: {batch}, so that none with workers was tried"
+        return f"num_workers 0: {batch}, so none with workers was tried"
     if count == 0:
         return f"num_workers 0: {batch}; none of the settings with workers was 2 % faster"
     return f"num_workers {count}: {batch}; the fewest within 2 % of the best run"
@@ -76,7 +76,7 @@ def _why_prefetch(outcome: LoaderOutcome, costs: LoaderCosts) -> str:
     factor = outcome.chosen.prefetch_factor
     ahead = format_bytes(outcome.chosen.batches_ahead * costs.batch_bytes)
     if factor == 1:
-        return f"prefetch_factor 1: two batches a worker would not fit in memory or /dev/shm; {ahead} lie ready"
+        return f"prefetch_factor 1: two batches per worker would not fit in memory or /dev/shm; {ahead} lie ready"
     gain = f"more would gain {outcome.prefetch_gain:.1%}" if outcome.prefetch_gain > 0 else "more would gain nothing"
     return f"prefetch_factor {factor}: enough for the measured batch times ({gain} in simulation); {ahead} lie ready"
 
@@ -93,22 +93,22 @@ def _why_pinned(outcome: LoaderOutcome) -> str:
 def _why_persistent(outcome: LoaderOutcome) -> str:
     if outcome.keeps_workers:
         start = format_seconds(max(0.0, outcome.epoch_start_s))
-        return f"persistent_workers true: starting them again would cost {start} an epoch"
-    return "persistent_workers false: the data are passed over once"
+        return f"persistent_workers true: restarting them would cost {start} an epoch"
+    return "persistent_workers false: there is only one pass over the data"
 
 
 def _what_is_missing(outcome: LoaderOutcome, costs: LoaderCosts, bounds: LoaderBounds) -> tuple[str, ...]:
     if outcome.missing_factor is not None:
         why = f"a batch takes {format_seconds(costs.worker_cpu_s)} of CPU and {bounds.cpus:g} CPUs are usable"
-        missing = f"the step goes {outcome.missing_factor:.2f}x slower than it could"
-        mend = "more CPUs, cheaper decoding or data prepared beforehand help, more workers do not"
+        missing = f"the step runs {outcome.missing_factor:.2f}x slower than it could"
+        mend = "more CPUs, cheaper decoding or prepared data would help; more workers would not"
         return (f"the CPU cannot feed this step at any number of workers: {why}; {missing}; {mend}",)
     if outcome.limit is not None:
         return (f"more workers would still help, but {outcome.limit} forbids them",)
     if costs.main_s > 0.15 * costs.fed_s:
         cost = f"{format_seconds(costs.main_s)} for {format_bytes(costs.batch_bytes)}"
-        mend = "smaller samples (uint8 instead of float32) help, more workers do not"
-        return (f"taking over a batch costs the main process {cost}: {mend}",)
+        mend = "smaller samples (uint8 instead of float32) would help; more workers would not"
+        return (f"receiving a batch costs the main process {cost}: {mend}",)
     return ()
 
 

@@ -129,7 +129,7 @@ class Search:
             if not trial.runs and not trial.failure:
                 del self.trials[setting]
                 self.left_out.append(setting)
-                self.progress.say(f"{reasons.name(setting)}: no time left to try it; a longer --budget would")
+                self.progress.say(f"{reasons.name(setting)}: no time was left to try it; use a longer --budget")
 
     def period_s(self, trial: LoaderCandidate) -> float:
         """Seconds per step of a measured trial."""
@@ -227,7 +227,7 @@ def search_loader(search: Search, *, samples_per_batch: int, pin_memory: bool) -
     _try_fewer_than_hung(search)
     if search.left_out and not any(trial.setting.num_workers for trial in search.measured):
         # the step without workers is known before, and is no choice where nothing was held against it
-        raise MeasurementError("the time did not reach for one setting with workers", is_late=True)
+        raise MeasurementError("there was no time for any setting with workers", is_late=True)
     if not search.measured:
         failures = "; ".join(f"{reasons.name(t.setting)}: {t.failure}" for t in search.trials.values())
         raise GpudocError("no loader setting ran", hint=failures)

@@ -110,7 +110,7 @@ class LoaderSession:
     def _ask(self, asks: AskCosts | AskRun, usual_s: float, needed_s: float = START_SECONDS) -> Opened | Costs | Ran:
         if self._process is None:
             if self._start_s > self._deadline.left_s:
-                raise MeasurementError("no time was left to start again", is_late=True)
+                raise MeasurementError("no time was left to restart", is_late=True)
             self._start()
         return self._exchange(LoaderQuestion(asks=asks), usual_s, needed_s)
 

@@ -31,8 +31,8 @@ class Noise:
 
     def __str__(self) -> str:
         return (
-            f"{self.told} during {self.num_disturbed} of {self.num_timed} timings,"
-            " so that the speeds and what was chosen by them are in doubt"
+            f"{self.told} during {self.num_disturbed} of {self.num_timed} timings, so the speeds and the settings "
+            "chosen from them are in doubt"
         )
 
 

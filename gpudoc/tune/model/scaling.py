@@ -209,14 +209,14 @@ def conclude(points: Sequence[ScalingPoint], setup: Setup) -> tuple[str, str]:
     if most.cause is not None:
         sentence += f"; {_SHORT[most.cause]}"
     if best is not most:
-        sentence += f"; nothing is gained beyond {best.ranks}" if best.ranks > 1 else f"; one of the {what} is enough"
+        sentence += f"; there is no gain beyond {best.ranks}" if best.ranks > 1 else f"; one of the {what} is enough"
     return sentence, _remedy(most, best, setup)
 
 
 _SHORT: Mapping[Cause, str] = {
     "loader": "the data does not come faster",
     "communication": "the exchange of gradients takes most of the rest",
-    "transfer": "the copies to the GPUs get into each other's way",
+    "transfer": "the copies to the GPUs slow each other down",
     "contention": "the ranks slow each other down",
     "batch_too_small": "the batch per rank is too small for the exchange of gradients",
     "spread": "the runs differ too much to say what takes most of the rest",
@@ -257,7 +257,7 @@ def _why(point: ScalingPoint, cause: Cause | None) -> str:
     if cause is None:
         return "little is lost"
     if cause == "spread":
-        return "what is lost is within the spread of the runs"
+        return "the loss is within the spread of the runs"
     name: Name = "communication" if cause == "batch_too_small" else cause
     lost = losses[name]
     of_step = f"{format_seconds(lost.middle * point.step_s)} of a step of {format_seconds(point.step_s)}"

@@ -8,7 +8,7 @@ from typing import Literal
 from gpudoc.tune.model.gain import Gain
 
 # why nothing was compared, where nothing else is the reason
-TOO_SHORT = "the budget does not reach for a first comparison"
+TOO_SHORT = "the budget is too small for a first comparison"
 Answered = Literal["faster", "slower", "none_faster", "not_compared", "not_searched"]
 
 

@@ -45,7 +45,7 @@ def choose_batch(
     chosen = smallest_as_fast(roomy, plain=default)
     if chosen is None or best is None:
         batch = default if largest is None else min(default, largest.batch)
-        return BatchChoice(batch, top, f"micro_batch {batch}: no speed was measured, so the reference batch")
+        return BatchChoice(batch, top, f"micro_batch {batch}: no speed was measured, so this is the reference batch")
     return BatchChoice(chosen.batch, top, _why_batch(chosen, roomy, useful, ceiling))
 
 
@@ -59,7 +59,7 @@ def _why_batch(chosen: Point, roomy: Sequence[Point], useful: int, ceiling: str)
     elif speed >= (1 - SAME_SHARE) * top:
         text += f", within {SAME_SHARE:.0%} of the fastest ({best.batch}: {top:,.4g})"
     else:
-        text += f", and the fastest ({best.batch}: {top:,.4g}) is so within what its steps differ by"
+        text += f", and the fastest ({best.batch}: {top:,.4g}) is faster only within the variation of its steps"
     text += f", with at least {MEMORY_LEFT_SHARE:.0%} of memory left"
     if chosen.batch == useful:
         text += f"; a larger one would exceed {ceiling}"

@@ -15,13 +15,13 @@ Ask = Callable[[Side, int], TrialRequest | None]
 
 
 def compare_in_turns(session: Session[R], found: Findings, turns: Sequence[tuple[Side, int]], ask: Ask) -> None:
-    """Run the trials that `ask` names, until it names none, the time is over, or the found settings fail."""
+    """Run the trials that `ask` names, until it names none, the time is over, or the settings found fail."""
     for side, turn in turns:
         request = ask(side, turn)
         if request is None:
             return
         more = f", once more: turn {turn + 1}" if turn else ""
-        what = "the found settings" if side == "joint" else "the default"
+        what = "the settings found" if side == "joint" else "the default"
         trial = session.run(request, f"comparing with real data: {what}{more}")
         if trial.end is End.TIME_UP:
             return
@@ -31,5 +31,5 @@ def compare_in_turns(session: Session[R], found: Findings, turns: Sequence[tuple
 
 
 def loses(gain: Gain, *, is_sure: bool) -> bool:
-    """Whether the found settings are slower or, with `is_sure`, not faster beyond what the trials differ by."""
+    """Whether the settings found are slower or, with `is_sure`, not faster beyond what the trials differ by."""
     return gain.ratio is not None and (gain.ratio.middle < 1 or (is_sure and gain.ratio.low <= 1))

@@ -44,7 +44,7 @@ class Feeder:
         found.num_loaders = sum(row.num_workers > 0 for row in trial.loaders)
         share = trial.measured.get("loading_share")
         if plan.parts == {"loader"} and share is not None and is_negligible(share):
-            found.nothing_to_gain = f"loading takes {share:.2%} of a step, so that no loader can make it much faster"
+            found.nothing_to_gain = f"loading takes {share:.2%} of a step, so no loader can make it much faster"
             found.needed_s = None
         found.feed_reasons = tuple(line for line in trial.detail.splitlines() if line)
 

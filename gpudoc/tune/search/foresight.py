@@ -25,7 +25,7 @@ def foresee_ladder(session: WorkloadSession) -> tuple[tuple[str, int], ...]:
     trial = session.run(request, _PLANNING, most_s=_LADDER_SECONDS)
     told = _told(trial, RUNG)
     if not trial.fits or not told:
-        session.say(f"what would make it fit cannot be planned: {trial.detail or trial.end.value}"[:160])
+        session.say(f"gpudoc cannot plan what would make it fit: {trial.detail or trial.end.value}"[:160])
         return ()
     return tuple((change, int(peak)) for change, peak in told.items())
 

@@ -61,14 +61,14 @@ class Largest:
     num_oom: int = 0
     complete: bool = True
     settled: bool = False
-    ceiling: str = "no larger one is of use"
+    ceiling: str = "a larger one would be of no use"
     notes: list[str] = field(default_factory=list)
 
     @property
     def proof(self) -> str:
         """How it is known, in words that stand behind it."""
         if not self.is_proved:
-            return "run, not proved"
+            return "run, but not proved"
         return "proved from both sides" if self.fails_at is not None else f"proved from below: {self.ceiling}"
 
     @property
@@ -115,7 +115,7 @@ def settle_largest(prober: Prober, found: Largest, *, steps: int) -> Largest:
     if trial.fits or trial.end is End.LEAK:
         found.settled = trial.fits
         if not trial.fits:
-            found.notes.append(f"batch {found.batch}: {trial.detail}; in the end it runs out of memory at any batch")
+            found.notes.append(f"batch {found.batch}: {trial.detail}; it eventually runs out of memory at any batch")
         return found
     if trial.end is End.TIME_UP:
         found.notes.append(f"{BUDGET_ENDS} before batch {found.batch} went through a longer run")
@@ -340,7 +340,7 @@ class _Search:
         if self._low == 0:
             raise GpudocError(
                 f"no batch could be run: batch {found.fails_at} failed",
-                hint="give more time: --budget 15m",
+                hint="allow more time: --budget 15m",
                 exit_code=ExitCode.BAD_ANSWER,
             )
         return found
@@ -351,7 +351,7 @@ def _nothing_fits(prober: Prober, limit_bytes: int, trial: Trial) -> NothingFits
     needed = prober.needed_bytes(1)
     if needed is None:
         missing = f"it failed in {trial.stage}: {trial.detail[:200]}"
-        hint = "a smaller model, a lower precision, or a larger --memory-limit"
+        hint = "use a smaller model, a lower precision, or a larger --memory-limit"
     else:
         over = max(0, needed - limit_bytes)
         missing = f"batch 1 needs {format_bytes(needed)}, {over:,} bytes more"

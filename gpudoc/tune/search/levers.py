@@ -39,7 +39,7 @@ def try_variants(session: WorkloadSession, plan: SearchPlan, found: Findings, ti
         return
     sleeps = SLEEPING.is_worth_a_trial(abilities, plan.goal, found.variant)
     if session.left_s < _LEAST_LEFT * session.budget_s and not sleeps:
-        found.notes.append("no lever was tried: the budget is kept for the batch")
+        found.notes.append("no lever was tried; the budget is reserved for the batch")
         return
     request = plain_request(session, plan, found.variant, timed_s)
     plain = session.run(request, "speed of one step with data that is ready")
@@ -81,12 +81,12 @@ class _Climb:
         session, found = self.session, self.found
         variant = found.variant.model_copy(update=dict(lever.changes))
         if not _can_afford(session, self.plan, found, lever, variant):
-            found.notes.append(f"{lever.name} was not tried: the budget is kept for the batch")
+            found.notes.append(f"{lever.name} was not tried; the budget is reserved for the batch")
             return None
         request = self.best.request.model_copy(update={"variant": variant, "repeat": 0})
         trial = self._run(request, f"trying {lever.name}")
         if trial.end is End.TIME_UP:
-            found.notes.append(f"{lever.name} was not tried to its end: {trial.detail}")
+            found.notes.append(f"{lever.name} was not tried completely: {trial.detail}")
             return None
         tolerance = max(self.tolerance, lever.tolerance)
         check = _check(self.reference, trial, tolerance)
@@ -115,7 +115,7 @@ class _Climb:
 def give_up(found: Findings, why: str, brief: str = "not faster with your data") -> None:
     """What was kept is not used after all, and why; `brief` is the same in a few words."""
     found.tried = [
-        row.model_copy(update={"kept": False, "why": f"{row.why}, but given up: {why}", "rejected": brief})
+        row.model_copy(update={"kept": False, "why": f"{row.why}, but rejected: {why}", "rejected": brief})
         if row.kept
         else row
         for row in found.tried
@@ -138,8 +138,9 @@ def _reference(session: WorkloadSession, request: TrialRequest, plain: Trial) ->
     odd = next((number for number, loss in enumerate(plain.losses, start=1) if not math.isfinite(loss)), None)
     if odd is not None:
         raise GpudocError(
-            f"the model learns nothing: its loss is {plain.losses[odd - 1]} in step {odd}; tune compares no such steps",
-            hint="correct that first: lower the learning rate, set train.grad_clip, or look for NaN in the data",
+            f"the model learns nothing: its loss is {plain.losses[odd - 1]} in step {odd}; tune does not compare "
+            "such steps",
+            hint="fix that first: lower the learning rate, set train.grad_clip, or look for NaN in the data",
             exit_code=ExitCode.BAD_ANSWER,
         )
     if not plain.measured.get("draws"):
@@ -164,7 +165,7 @@ def _can_afford(session: WorkloadSession, plan: SearchPlan, found: Findings, lev
 def _check(reference: Reference | None, trial: Trial, tolerance: float) -> _Check:
     """The losses of the trial's first steps against the reference's."""
     if reference is None:
-        return _Check(True, None, "its losses have nothing to be compared with")
+        return _Check(True, None, "there is nothing to compare its losses with")
     losses = reference.compare(trial.losses, tolerance)
     return _Check(agree(losses), losses, explain_losses(losses))
 
@@ -179,9 +180,9 @@ def row_of(lever: Lever, trial: Trial, times: float | None, check: _Check | None
     if not trial.fits:
         why = why_rejected(trial)
     elif times is None:
-        why = f"it runs where nothing did{losses}: {verdict}"
+        why = f"it runs where nothing else did{losses}: {verdict}"
     else:
-        near = " (such timings differ by that much)" if times > 1 and not is_faster else ""
+        near = " (such timings vary by that much)" if times > 1 and not is_faster else ""
         why = f"{times:.2f} times the speed{near}{losses}: {verdict}"
     return VariantTrial(
         name=lever.name,
@@ -199,10 +200,10 @@ def _rejected(trial: Trial, times: float | None, *, agrees: bool) -> str:
     if not trial.fits:
         return "it failed"
     if not agrees:
-        return "it trains otherwise"
+        return "it trains differently"
     if times is not None and times <= 1:
         return "slower"
-    return "not faster beyond doubt"
+    return "not certainly faster"
 
 
 def plain_request(session: WorkloadSession, plan: SearchPlan, variant: Variant, timed_s: float) -> TrialRequest:

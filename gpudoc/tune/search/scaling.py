@@ -62,12 +62,14 @@ def most_ranks(asked: str | None, chosen: int, *, on_gpu: bool, one_gpu: bool, n
     if most > 1:
         return most
     if asked not in (None, "auto"):
-        raise GpudocError(f"--gpus {asked} and --only scaling contradict each other: one rank has nothing to scale to")
+        raise GpudocError(f"--gpus {asked} and --only scaling contradict each other: a single rank cannot scale")
     if not on_gpu:
-        raise GpudocError("one CPU: there is nothing to scale to", hint="--gpus 2 measures two processes on it anyway")
+        raise GpudocError(
+            "one CPU, so there is nothing to scale to", hint="--gpus 2 measures two processes on it anyway"
+        )
     why = "--device names one GPU" if one_gpu and num_gpus > 1 else "this machine has one GPU that torch can use"
     hint = "--device cuda" if one_gpu and num_gpus > 1 else "--device cpu measures several processes on the CPU"
-    raise GpudocError(f"{why}: there is nothing to scale to", hint=hint)
+    raise GpudocError(f"{why}, so there is nothing to scale to", hint=hint)
 
 
 def counts_up_to(most: int) -> tuple[int, ...]:
@@ -164,7 +166,7 @@ class ScalingStage:
         )
         verdict, command = conclude(self._points, setup)
         noise = noise_of([trial for trial in self._session.journal.trials if trial.request.kind == "scaling"])
-        doubts = () if noise is None else (f"! {noise}; the same command measures those again",)
+        doubts = () if noise is None else (f"! {noise}; run the same command again to measure those again",)
         return Scaling(
             device="cuda" if self._on_gpu else "cpu",
             batch=self._settings.batch,

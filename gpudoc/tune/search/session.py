@@ -23,7 +23,7 @@ _IN_WORDS = {
     "default": "your default",
     "variant": "other settings",
     "plan": "planning memory",
-    "alike": "do all steps need the same",
+    "alike": "do all steps need the same memory",
     "calibrate": "memory, growing batches",
     "fit": "does it fit",
     "steady": "a longer run",

@@ -115,9 +115,9 @@ def _recompute_for_speed(session: WorkloadSession, plan: SearchPlan, found: Find
         policy, slowdown = _foreseen(session, plan, found.variant, plan.useful, 1 - MEMORY_LEFT_SHARE)
         at_most *= _RECOMPUTED / slowdown
     if at_most < 1 + SAME_SHARE:
-        repeats = "it repeats a third of every step"
+        repeats = "it recomputes a third of every step"
         if policy is not True:
-            repeats = f"{in_words(policy)} takes {slowdown:.2f} times a step's time at the least"
+            repeats = f"{in_words(policy)} takes {slowdown:.2f} times the time of a step or more"
         found.reasons[_RECOMPUTE_NAME] = (
             f"activation_checkpointing not tried: {repeats}, and batch {plan.useful} would "
             f"then reach {at_most:.2f} times the speed at most"
@@ -129,7 +129,7 @@ def _recompute_for_speed(session: WorkloadSession, plan: SearchPlan, found: Find
     if faster is None or faster.samples_per_s is None:
         return
     ratio = faster.samples_per_s / (best.samples_per_s or 1.0)
-    said = f"{ratio:.2f} times the speed at batch {faster.batch}, which does not fit without"
+    said = f"{ratio:.2f} times the speed at batch {faster.batch}, which does not fit without it"
     if not is_clearly_faster(faster, best):
         found.reasons[_RECOMPUTE_NAME] = f"activation_checkpointing not used: {said}"
         return
@@ -230,11 +230,13 @@ def _recompute_for_size(session: WorkloadSession, plan: SearchPlan, found: Findi
     if plan.abilities.has_policies:
         foreseen = foresee_policy(session, plan.cap, capability=plan.abilities.capability, is_most=True)
         if foreseen is not None:
-            ways[foreseen[0]] = f"; the cheapest with which as many fit, {foreseen[1]:.2f} times a step's time at least"
+            ways[foreseen[0]] = (
+                f"; the cheapest one with which as many fit, {foreseen[1]:.2f} times a step's time at least"
+            )
     ways.setdefault(True, "")
     for policy, told in ways.items():
         variant = found.variant.model_copy(update={_RECOMPUTE_NAME: policy})
-        session.say(f"{in_words(policy)} may let more fit: calibrating with it")
+        session.say(f"{in_words(policy)} may let more fit; calibrating with it")
         try:
             recomputed = _predict(session, plan, variant) or 0
         except VariantFailedError as problem:
@@ -328,8 +330,8 @@ def _nothing_fits(
         return first
     rungs = [f"{change} {format_bytes(peak)}" for change, peak in ladder]
     predicted = f"; predicted and not run, each on top of those before it: {', '.join(rungs)}" if rungs else ""
-    longer = "; or a longer --budget, which tries what saves memory" if untried else ""
-    predicted += f"; not tried, the budget was over: {', '.join(untried)}" if untried else ""
+    longer = "; or use a longer --budget to try what saves memory" if untried else ""
+    predicted += f"; not tried, because the budget was used up: {', '.join(untried)}" if untried else ""
     needs = [f"{name} " + (f"(needs {format_bytes(needed)})" if needed else "(fails too)") for name, needed in tried]
     known = [needed for needed in (first.needed_bytes, *(needed for _, needed in tried)) if needed]
     least = min(known, default=None)

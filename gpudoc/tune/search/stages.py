@@ -52,7 +52,7 @@ def run_stages(session: WorkloadSession, plan: SearchPlan, found: Findings, load
     session.reserved_s = _comparison_s(session, plan, plan.reference)
     try:
         if loader is not None and _waits_for_data(session, plan, found):
-            session.say("the default waits for its data: the loader first")
+            session.say("the default waits for its data, so the loader comes first")
             found.choice = BatchChoice(plan.reference, None, f"micro_batch {plan.reference}: the reference batch")
             loader(session, plan, found)
         if "speed" in plan.parts:
@@ -169,7 +169,7 @@ def _run_default(session: WorkloadSession, plan: SearchPlan, found: Findings) ->
     trial = session.attempt(_default_request(session, plan, variant, 0), why)
     if trial.end is End.TIME_UP:
         raise GpudocError(
-            f"your default could not be timed before {session.deadline.told}, so that nothing could be tried",
+            f"your default could not be timed before {session.deadline.told}, so nothing could be tried",
             hint=session.deadline.hint,
         )
     found.defaults.append(trial)
@@ -191,7 +191,7 @@ def _time_batches(session: WorkloadSession, plan: SearchPlan, found: Findings) -
         sizes = sizes[1:] if sizes[0] < plan.reference else sizes[:-1]
     found.speeds = known
     if not sizes:
-        found.notes.append("the budget did not reach for timing other batches than the reference")
+        found.notes.append("the budget was too small to time batches other than the reference")
         return
     request = TrialRequest(
         kind="speed",
@@ -273,7 +273,7 @@ def _keep_the_faster(plan: SearchPlan, found: Findings) -> None:
         why = "it failed with your data"
     elif is_lost and (found.largest is None or plan.reference <= found.largest.batch):
         assert ratio is not None
-        within = f" ({ratio.low:.2f} to {ratio.high:.2f}: such timings differ by that much)" if ratio.high > 1 else ""
+        within = f" ({ratio.low:.2f} to {ratio.high:.2f}: such timings vary by that much)" if ratio.high > 1 else ""
         found.notes.append(
             f"the tuned settings reached {ratio.middle:.2f} times the default's speed{within}, so the default stands"
         )

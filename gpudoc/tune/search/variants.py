@@ -104,7 +104,7 @@ LEVERS: tuple[Lever, ...] = (
         changes={"matmul_precision": "high"},
         works=lambda a: a.on_gpu and (a.capability or (0, 0)) >= _AMPERE and _may_round_products(a),
         tolerance=BOUNDS["tf32"],
-        to_show="the gain on Ampere and later, and how far the losses differ there",
+        to_show="the gain on Ampere and newer, and how far the losses differ there",
     ),
     Lever(
         name="bf16",
@@ -198,14 +198,14 @@ LEVERS: tuple[Lever, ...] = (
             and not a.sizes_differ
         ),
         family="compile",
-        to_show="that graphs replay: losses as without them, accumulation and evaluation included, and the gain",
+        to_show="that graphs replay with the same losses, including accumulation and evaluation, and the gain",
     ),
     Lever(
         name="torch.compile, dynamic shapes",
         changes={"compile": True, "compile_mode": "dynamic"},
         works=lambda a: a.may_compile and a.sizes_differ,
         family="compile",
-        to_show="that no length is compiled again, and the gain",
+        to_show="that no length is recompiled, and the gain",
     ),
 )
 

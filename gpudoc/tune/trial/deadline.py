@@ -41,8 +41,8 @@ class Deadline:
 
     @property
     def told(self) -> str:
-        """For the end of a sentence on what could not be done: 'the budget of 15 s was over'."""
-        return f"the budget of {format_seconds(self.budget_s)} was over"
+        """For the end of a sentence on what could not be done: 'the budget of 15 s was used up'."""
+        return f"the budget of {format_seconds(self.budget_s)} was used up"
 
     @property
     def hint(self) -> str:

@@ -149,7 +149,7 @@ def trial_error(trial: Trial) -> GpudocError:
     text = f"the training step failed on its own{batch}, in {trial.stage}: {trial.detail}\n\n"
     return GpudocError(
         text + users_traceback(trial.traceback),
-        hint="correct that first; nothing was written",
+        hint="fix that first; nothing was written",
         exit_code=ExitCode.BAD_ANSWER,
     )
 

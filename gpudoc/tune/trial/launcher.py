@@ -252,7 +252,7 @@ class RunningTrial:
         what = f"no sign of life for {silent_s:.0f} s in {self._seen.stage} at batch {self._seen.batch}"
         if silent_s > self._patience_s():
             return End.HANG, what
-        return End.TIME_UP, f"{what}, and the budget allows no more"
+        return End.TIME_UP, f"{what}, and the budget allows no longer"
 
     def _finish(self, end: tuple[End, str]) -> Trial:
         self.kill()
@@ -364,7 +364,7 @@ class Launcher:
         trial = running.collect()
         assert trial is not None
         if trial.end is End.TIME_UP:
-            raise TimeUpError(f"the device was not looked at when {where.deadline.told}", hint=where.deadline.hint)
+            raise TimeUpError(f"the device was not examined when {where.deadline.told}", hint=where.deadline.hint)
         if running.inspection is None or not trial.fits:
             raise InspectionError(trial)
         return running.inspection

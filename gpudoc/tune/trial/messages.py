@@ -76,7 +76,7 @@ _IN_WORDS = {
     End.OOM_DEVICE: "the GPU's memory ran out",
     End.OOM_WORKSPACE: "a library's workspace did not fit",
     End.OOM_HOST: "memory ran out",
-    End.OOM_CGROUP: "the kernel killed it, the cgroup's memory ran out",
+    End.OOM_CGROUP: "the kernel killed it because the cgroup ran out of memory",
     End.OOM_SHM: "/dev/shm is used up",
     End.INDEX_LIMIT: "the batch is too large for a kernel's index",
     End.GRID_LIMIT: "the batch is too large for a kernel's grid",

@@ -47,7 +47,7 @@ def classify_status(status: int, stderr: str, cgroup_killed: Callable[[], bool])
     if status < 0:
         if -status == signal.SIGKILL:
             if cgroup_killed():
-                return End.OOM_CGROUP, "the kernel killed the process: the cgroup's memory is used up"
+                return End.OOM_CGROUP, "the kernel killed the process because the cgroup ran out of memory"
             return End.SIGNAL, "killed from outside by SIGKILL"
         if -status == signal.SIGBUS:
             return End.OOM_SHM, "SIGBUS: shared memory (/dev/shm) is used up"

@@ -71,13 +71,13 @@ def test_pinned_memory_is_judged_by_its_run():
 def test_nothing_is_said_of_workers_that_were_not_tried():
     found = outcome(chosen=LoaderSetting(num_workers=0), left_out=(LoaderSetting(num_workers=6),))
     reasons = sentences(found, costs(), BOUNDS)
-    assert "settings with workers are not tried yet" in reasons[0]
+    assert "settings with workers have not been tried yet" in reasons[0]
     assert not any("faster" in reason for reason in reasons)
 
 
 def test_what_there_was_no_time_for_is_named():
     reasons = sentences(outcome(left_out=(LoaderSetting(num_workers=6),)), costs(), BOUNDS)
-    assert reasons[-1] == "not tried, for want of time: 6 workers x 2 batches; a longer --budget would"
+    assert reasons[-1] == "not tried, for want of time: 6 workers x 2 batches; use use a longer --budget"
 
 
 def test_one_pass_over_the_data_keeps_no_workers():

@@ -111,7 +111,7 @@ def test_without_time_for_one_setting_the_loader_is_not_said_to_fail():
         def run(self, setting, **_):
             raise MeasurementError("no time was left", is_late=True)
 
-    with pytest.raises(MeasurementError, match="did not reach for one setting") as caught:
+    with pytest.raises(MeasurementError, match="no time for any setting") as caught:
         search(Late(WORLDS["sleep"], 32))
     assert caught.value.is_late
 
@@ -125,7 +125,7 @@ def test_no_workers_are_no_choice_where_the_time_reached_for_no_others():
                 raise MeasurementError("no time was left", is_late=True)
             return super().run(setting, **asked)
 
-    with pytest.raises(MeasurementError, match="did not reach for one setting with workers") as caught:
+    with pytest.raises(MeasurementError, match="no time for any setting with workers") as caught:
         search(Late(WORLDS["sleep"], 32))
     assert caught.value.is_late
 
@@ -211,7 +211,7 @@ def test_settings_that_do_not_fit_in_the_time_are_left_out_and_named():
     assert choice.num_workers == 2
     assert [trial.setting for trial in choice.trials] == machine.asked
     assert choice.missing_factor is None
-    assert any(reason.startswith("not tried, for want of time") for reason in choice.reasons)
+    assert any(reason.startswith("not tried for lack of time") for reason in choice.reasons)
 
 
 def test_a_late_search_still_compares_the_prediction_with_no_workers():

@@ -21,5 +21,5 @@ def test_what_no_other_process_did_is_said_as_what_it_is():
     stolen, throttled = trial(stolen_share=0.3), trial(throttled_share=0.25)
     assert str(noise_of([stolen, throttled, trial()])) == (
         "a hypervisor took up to 30% of the CPU time, the cgroup's CPU quota was used up in 25% of its periods "
-        "during 2 of 3 timings, so that the speeds and what was chosen by them are in doubt"
+        "during 2 of 3 timings, so the speeds and the settings chosen from them are in doubt"
     )

@@ -42,7 +42,7 @@ def test_a_larger_batch_that_is_faster_only_within_the_noise_is_not_taken():
     points = [Point(batch=b, step_s=(0.7 * b / s, b / s, 1.3 * b / s)) for b, s in ((8, 50), (32, 90), (64, 100))]
     choice = choose_batch("throughput", points, largest(), useful=1000, default=32)
     assert choice.batch == 32
-    assert "the fastest (64: 100) is so within what its steps differ by" in choice.why
+    assert "the fastest (64: 100) is faster only within the variation of its steps" in choice.why
 
 
 def test_a_batch_above_the_global_batch_is_of_no_use():
@@ -98,7 +98,9 @@ def test_speedup_is_of_medians_and_absent_without_both():
 
 def test_the_largest_batch_is_explained_with_its_certificates():
     assert "101 ended with oom_host" in explain_largest(largest())
-    assert "it ran, and no larger one is of use" in explain_largest(largest(cap=100, fails_at=None, fails_with=None))
+    assert "it ran, and a larger one would be of no use" in explain_largest(
+        largest(cap=100, fails_at=None, fails_with=None)
+    )
     assert "more may fit; 120 is predicted" in explain_largest(largest(complete=False, predicted=120))
     assert "batch 190" in explain_knee([Point(batch=b, step_s=(0.1 + 0.01 * b,)) for b in (8, 64, 256)])
 

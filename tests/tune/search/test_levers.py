@@ -126,7 +126,7 @@ def test_what_is_no_faster_or_only_within_the_noise_is_not_used():
     found = tried(Planted({BF16: 0.5, EXACT: 1.02}))
     assert found.variant == Variant()
     assert rows(found)["bf16"].why.startswith("bf16: 0.50 times the speed, losses of the first 5 steps")
-    assert "1.02 times the speed (such timings differ by that much)" in rows(found)["the exact allocator"].why
+    assert "1.02 times the speed (such timings vary by that much)" in rows(found)["the exact allocator"].why
 
 
 @pytest.mark.parametrize("end", [End.USER_ERROR, End.HANG, End.SIGNAL, End.OOM_DEVICE])
@@ -157,7 +157,7 @@ def test_a_compilation_that_took_long_is_not_begun_again_on_the_time_of_the_batc
     machine.seconds = {"whole": 350.0}
     found = tried(machine, budget_s=1000.0, **COMPILED)
     assert [row.name for row in found.tried][-1] == "torch.compile"
-    assert "torch.compile by block was not tried: the budget is kept for the batch" in found.notes
+    assert "torch.compile by block was not tried; the budget is reserved for the batch" in found.notes
 
 
 def test_a_model_that_draws_random_numbers_is_measured_twice_and_may_differ_by_chance():
@@ -208,7 +208,7 @@ def test_a_lever_that_runs_where_the_plain_step_does_not_is_kept_and_said_to_be_
     assert found.variant.precision == "bf16"
     row = rows(found)["bf16"]
     assert (row.kept, row.losses) == (True, None)
-    assert "nothing to be compared with" in row.why
+    assert "there is nothing to compare its losses with" in row.why
 
 
 ASLEEP = ("wait_policy", "passive")
@@ -331,4 +331,4 @@ def test_what_is_given_up_later_is_not_said_to_be_kept():
     found = tried(Planted({BF16: 2.0}))
     give_up(found, "it failed in the closing comparison")
     assert not any(row.kept for row in found.tried)
-    assert rows(found)["bf16"].why.endswith("kept, but given up: it failed in the closing comparison")
+    assert rows(found)["bf16"].why.endswith("kept, but rejected: it failed in the closing comparison")

@@ -158,7 +158,7 @@ def test_an_interrupt_leaves_what_was_measured():
     )
     assert [p.ranks for p in result.scaling.points] == [1, 2]
     assert result.exit_code is ExitCode.INTERRUPTED
-    assert as_text(result).startswith("interrupted; what was measured: 4 trials in 1 s, no profile written")
+    assert as_text(result).startswith("interrupted; the results so far: 4 trials in 1 s, no profile written")
 
 
 def test_ranks_that_do_not_fit_are_said_and_the_answer_is_bad():
@@ -189,7 +189,7 @@ def test_one_rank_is_told_that_it_has_nothing_to_scale_to(asked, chosen, where, 
 
 def test_a_machine_with_one_cpu_says_how_to_measure_two_ranks_anyway(monkeypatch):
     monkeypatch.setattr(scaling, "cpus_usable", lambda: 1.0)
-    with pytest.raises(GpudocError, match="one CPU: there is nothing to scale to") as problem:
+    with pytest.raises(GpudocError, match="one CPU, so there is nothing to scale to") as problem:
         most_ranks(None, 1, on_gpu=False, one_gpu=False, num_gpus=0)
     assert "--gpus 2" in problem.value.hint
 
@@ -312,7 +312,7 @@ def test_ctrl_c_shows_what_was_measured(tmp_path):
             break
     process.send_signal(signal.SIGINT)
     out, _ = finish(process, code=130)
-    assert "interrupted; what was measured" in out
+    assert "interrupted; the results so far" in out
     assert "nothing to compare: only one rank was measured" in out
 
 
@@ -346,4 +346,4 @@ def test_a_profile_is_not_asked_of_a_measurement(tmp_path, monkeypatch, capfd):
     assert app.run([*line, "--gpus", "2", "--out", "profile.yaml"]) == 2
     assert "has no profile for --out" in capfd.readouterr().err
     assert app.run([*line, "--gpus", "1"]) == 2
-    assert "one rank has nothing to scale to" in capfd.readouterr().err
+    assert "a single rank cannot scale" in capfd.readouterr().err

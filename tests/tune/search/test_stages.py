@@ -253,7 +253,7 @@ def test_once_the_default_has_used_the_budget_up_nothing_is_begun_and_each_part_
     assert [request.kind for request in machine.asked] == ["default"]
     assert (found.largest, tuned) == (None, [])
     assert "the largest batch was not searched: no time was left to run one batch" in found.notes
-    assert "no lever was tried: the budget is kept for the batch" in found.notes
+    assert "no lever was tried; the budget is reserved for the batch" in found.notes
     assert "the loader was not tuned: the budget is used up" in found.notes
 
 

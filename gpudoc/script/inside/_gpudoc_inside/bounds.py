@@ -17,7 +17,7 @@ _STANDARD = ("torch", "accelerate", "lightning", "pytorch_lightning", "lightning
 
 
 # torch draws a seed from the script's random numbers for each new set of workers, and none for those that live on
-_SEEDS = "the order of the samples would change: new workers and workers that live on draw different random numbers"
+_SEEDS = "the order of the samples would change: new workers and persistent workers draw different random numbers"
 
 
 class LoaderVerdict(NamedTuple):
@@ -87,14 +87,14 @@ def _why_workers_stay(said: dict[str, Any], asked: int) -> str | None:
         return _SEEDS
     if is_iterable(dataset):
         if not is_sharded(said):
-            return "an iterable data set that does not ask get_worker_info gives every sample once per worker"
+            return "an iterable data set that does not use get_worker_info returns every sample once per worker"
         if said.get("drop_last"):
             return "with drop_last each worker of an iterable data set drops its own last batch"
         if mentions(dataset, set(RANDOM)):
-            return "an iterable data set that draws random numbers shares its samples out differently in each worker"
+            return "an iterable data set that draws random numbers distributes its samples differently in each worker"
     sampler = said.get("batch_sampler") or said.get("sampler")
     if sampler is not None and _draws_late(sampler):
-        return "its sampler draws random numbers between batches, so that prefetching changes the order"
+        return "its sampler draws random numbers between batches, so prefetching changes the order"
     if asked and not said["num_workers"]:
         if any(getattr(held, "is_cuda", False) for held in _held(dataset)):
             return "the data set holds tensors on the GPU, which worker processes cannot use"
@@ -132,7 +132,7 @@ def _why_not_sent(said: dict[str, Any]) -> str | None:
         for name in ("dataset", "collate_fn", "worker_init_fn"):
             pickle.Pickler(_Nowhere()).dump(said.get(name))
     except Exception as problem:
-        return f"its workers would not be forked, and cannot be sent the data set: {str(problem)[:200]}"
+        return f"its workers would not be forked, and the data set cannot be sent to them: {str(problem)[:200]}"
     return None
 
 
@@ -141,7 +141,9 @@ def _pinning(said: dict[str, Any], asked: bool, verdict: LoaderVerdict) -> None:
         return
     version = sys.modules["torch"].version
     if asked and not (version.cuda or getattr(version, "hip", None)):
-        verdict.refused["pin_memory"] = "this PyTorch is built without a GPU to pin memory for"
+        verdict.refused["pin_memory"] = (
+            "this PyTorch is built without GPU support, so there is nothing to pin memory for"
+        )
     else:
         verdict.changed["pin_memory"] = asked
 
@@ -168,9 +170,9 @@ def _why_workers_end(said: dict[str, Any]) -> str | None:
     for held in parts(said["dataset"]):
         where = stores(held, "__getitem__", "__getitems__", "__iter__", "__call__", "forward")
         if where is not None:
-            return f"{where} stores into the data set while it is read, and workers that live on would carry that on"
+            return f"{where} modifies the data set while it is read, and persistent workers would keep those changes"
         if "set_epoch" in methods(type(held)):
-            return "the data set receives the epoch through set_epoch, which does not reach workers that stay alive"
+            return "the data set receives the epoch through set_epoch, which does not reach persistent workers"
     return None
 
 
@@ -182,12 +184,14 @@ def _is_lazy(sampler: Any) -> bool:
 def _values(said: dict[str, Any], verdict: LoaderVerdict) -> None:
     if draws(said):
         verdict.notes.append(
-            "the data set or its transforms call functions that draw random numbers: where these come from the global "
-            "generators, the values differ with other workers, and after the first epoch so may the order where the "
-            "script shuffles without a generator"
+            "the data set or its transforms call functions that draw random numbers: if these come from the global "
+            "generators, the values differ with a different number of workers, and if the script shuffles without a "
+            "generator, the order may differ too after the first epoch"
         )
     if is_iterable(said["dataset"]):
-        verdict.notes.append("the samples of an iterable data set come in another order with another num_workers")
+        verdict.notes.append(
+            "the samples of an iterable data set come in a different order with a different num_workers"
+        )
 
 
 # what draws from the global random numbers, by any of the usual libraries

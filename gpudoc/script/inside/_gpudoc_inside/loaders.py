@@ -124,7 +124,7 @@ class Loaders:
             build(*args, **kwargs)
         except Exception as problem:
             loader.__dict__.clear()
-            why = f"torch would not build it so: {str(problem)[:200]}"
+            why = f"torch refused to build it this way: {str(problem)[:200]}"
             verdict.refused.update({name: why for name in verdict.changed if name in _SETTINGS})
             verdict.changed.clear()
             verdict.notes.clear()

@@ -113,7 +113,7 @@ class HookReport:
             if os.write(handle, data) < len(data):
                 # on a full disk; half a line would be taken for a fault
                 os.ftruncate(handle, before)
-                raise OSError("no room for all of a line")
+                raise OSError("no room for a complete line")
         finally:
             os.close(handle)
 
