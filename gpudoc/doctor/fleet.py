@@ -87,7 +87,7 @@ def _difference(fact: _Compared, machines: Mapping[str, Machine]) -> Finding | N
         title=f"{fact.name} differs: {who}",
         why="Ranks of one job wait for the slowest and need the same software; one odd machine holds all others back.",
         evidence=tuple(shown),
-        fix=(Remedy(say="Make the odd machine like the others, or leave it out of the job."),),
+        fix=(Remedy(say="Make the odd machine match the others, or leave it out of the job."),),
     )
 
 

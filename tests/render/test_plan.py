@@ -65,14 +65,14 @@ def test_the_ladder_has_a_row_for_each_rung_and_the_way_to_the_first_that_fits()
     assert rows["activation checkpointing"].split()[-4:] == ["GiB", "no", ">=", "1.33"]
     assert "1 x 16 x 2" in rows["FSDP2 over 2"]
     assert rows["FSDP2 over 2"].split()[-3:] == ["yes", "3", "GiB"]
-    assert "takes: --set micro; --set activation; --set FSDP2. Predicted, not run." in text
+    assert "needs: --set micro; --set activation; --set FSDP2. Predicted, not run." in text
     assert "FSDP2 over 2 with offload: 9 GiB of the host's memory for each GPU" in text
 
 
 def test_what_is_refused_over_several_gpus_is_typed_only_where_it_is_what_fits():
     aside = rung("eight bits", 20 * GIB, True, is_aside=True)
     text = render_targets(result(answer("RTX 3090", 8, (rung("micro batch 1", 40 * GIB, False), aside))))
-    assert "takes: --set micro; --set eight. Predicted, not run." in text
+    assert "needs: --set micro; --set eight. Predicted, not run." in text
 
 
 def test_what_fits_nowhere_says_so_and_what_to_do():

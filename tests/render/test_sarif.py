@@ -146,5 +146,5 @@ def test_a_trace_a_fleet_and_a_watched_job_have_none(checkout, capsys):
     for asked in (["--pid", "1"], ["--", "true"], ["trace.json"]):
         options = ["--sarif", "x.sarif"]
         assert run(["doctor", *options, *asked]) == 2
-        assert "--sarif is for texts and this machine" in capsys.readouterr().err
+        assert "--sarif works for texts and this machine" in capsys.readouterr().err
     assert not Path("x.sarif").exists()

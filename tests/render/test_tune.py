@@ -186,12 +186,12 @@ def test_when_nothing_beat_the_default_the_first_line_says_so(result):
     said = headline(dataclasses.replace(result, findings=lost))
     assert said == (
         "Tried 2 batches; none is faster than your default: 2,222 samples/s ±1 % with your data; "
-        "what was found reached 0.96 times (0.95 to 0.96) that."
+        "the settings found reached 0.96 times (0.95 to 0.96) that."
     )
     near = dataclasses.replace(result.findings, joints=[fed(64, 0.0278, 0.0290)])
     said = headline(dataclasses.replace(result, findings=near))
     assert said.startswith("Tried 2 batches; none is faster than your default")
-    assert said.endswith("what was found reached 0.99 times (0.98 to 1.04) that.")
+    assert said.endswith("the settings found reached 0.99 times (0.98 to 1.04) that.")
 
 
 def test_what_was_not_tried_is_no_part_of_a_comparison(result):

@@ -30,7 +30,7 @@ def test_what_was_measured_once_has_no_bounds():
 def test_what_lost_is_named_with_what_was_tried():
     assert said(SpeedSpan(90.0, 85.0, 94.0), kept_default=True) == (
         "Tried 6 levers and 2 batches; none is faster than your default: 100 samples/s ±5 % with your data; "
-        "what was found reached 0.90 times (0.81 to 0.99) that."
+        "the settings found reached 0.90 times (0.81 to 0.99) that."
     )
     assert said(SpeedSpan(50.0, 45.0, 55.0)).startswith("Slower than your default, 0.50 times (0.43 to 0.58) its speed")
 

@@ -123,7 +123,7 @@ def test_a_placeholder_is_filled_in_when_it_is_allowed():
     with pytest.raises(GpudocError, match="only if you allow it") as caught:
         apply(words, profile="auto", allow_batch=False)
     assert caught.value.exit_code == 2
-    assert "--allow batch puts in 48" in caught.value.hint
+    assert "--allow batch inserts 48" in caught.value.hint
 
 
 def test_a_number_where_the_placeholder_was_is_replaced_and_no_other():

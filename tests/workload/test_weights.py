@@ -126,7 +126,7 @@ class Command:
 @pytest.mark.parametrize("write", [torch.save, lambda thing, path: path.write_bytes(pickle.dumps(thing))])
 def test_a_file_that_would_run_code_is_refused(tmp_path, write):
     write({"weight": torch.zeros(1), "other": Command(f"touch {tmp_path}/ran")}, tmp_path / "w.pt")
-    with pytest.raises(GpudocError, match=r"w\.pt holds more than tensors|no file of torch\.save"):
+    with pytest.raises(GpudocError, match=r"w\.pt contains more than tensors|no file of torch\.save"):
         load_weights(net(), Weights(file="w.pt"), tmp_path)
     assert not (tmp_path / "ran").exists()
 
@@ -136,7 +136,7 @@ def test_a_file_that_would_run_code_is_refused(tmp_path, write):
     [
         ("none.safetensors", None, "does not exist"),
         ("w.safetensors", b"text", "cannot be read"),
-        ("w.pt", b"text", "holds more than tensors|not a file of torch.save"),
+        ("w.pt", b"text", "contains more than tensors|not a file of torch.save"),
         ("w.pt", b"", "not a file of torch.save"),
         ("model.safetensors.index.json", b"{}", "is not an index of weights"),
         (

@@ -77,7 +77,7 @@ def test_nothing_is_said_of_workers_that_were_not_tried():
 
 def test_what_there_was_no_time_for_is_named():
     reasons = sentences(outcome(left_out=(LoaderSetting(num_workers=6),)), costs(), BOUNDS)
-    assert reasons[-1] == "not tried, for want of time: 6 workers x 2 batches; use use a longer --budget"
+    assert reasons[-1] == "not tried for lack of time: 6 workers x 2 batches; use a longer --budget"
 
 
 def test_one_pass_over_the_data_keeps_no_workers():

@@ -117,7 +117,7 @@ def test_what_others_disturbed_is_said_with_the_answer():
             return super().run(request, where).model_copy(update={"measured": {"other_cpus": 1.0, "busy_share": 1.0}})
 
     (doubt,) = measured(Busy(), counts=(1, 2)).notes
-    assert doubt.startswith("! other processes kept up to 1.0 CPUs busy during 3 of 3 timings, so that the speeds")
+    assert doubt.startswith("! other processes kept up to 1.0 CPUs busy during 3 of 3 timings, so the speeds")
 
 
 def test_what_the_journal_has_is_not_run_again(tmp_path):

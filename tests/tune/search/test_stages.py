@@ -162,7 +162,7 @@ def test_a_choice_that_is_faster_only_within_the_noise_gives_way_to_the_default_
 
     found = found_by(Scattered())
     assert (found.kept_default, found.variant) == (True, Variant())
-    assert any("1.11 times the default's speed (0.28 to 4.44: such timings differ" in note for note in found.notes)
+    assert any("1.11 times the default's speed (0.28 to 4.44: such timings vary" in note for note in found.notes)
 
 
 def test_a_precision_that_the_config_asks_for_is_the_defaults_too_and_stays_where_the_default_does():

@@ -106,7 +106,7 @@ def test_a_stream_that_would_repeat_or_miss_samples_keeps_its_workers(dataset):
 def test_a_stream_that_shares_itself_out_gets_workers_and_the_other_order_is_said():
     verdict = judged(Shared(), order=FULL)
     assert verdict.changed["num_workers"] == 3
-    assert "another order" in verdict.notes[0]
+    assert "a different order" in verdict.notes[0]
     assert "num_workers" in judged(Shared(), order=FULL, drop_last=True).refused
 
 
