@@ -28,4 +28,5 @@ def test_the_measurement_alone_is_a_page_of_its_own(scaling):  # noqa: F811
 
 
 def test_on_gpus_the_efficiency_is_against_one_rank_alone(scaling):  # noqa: F811
-    assert "Efficiency is relative to the same rank alone" in page("t", scaling_sections(replace(scaling, device="cuda")))
+    text = page("t", scaling_sections(replace(scaling, device="cuda")))
+    assert "Efficiency is relative to the same rank alone" in text
