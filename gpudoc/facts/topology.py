@@ -26,11 +26,6 @@ def collect(root: Path = ROOT) -> Fact[tuple[PciDevice, ...]]:
     return tuple(device for device in devices if device is not None)
 
 
-def is_gpu(device: PciDevice) -> bool:
-    """Whether the device displays or computes, rather than being a bridge or a switch."""
-    return device.class_code >> 16 in (_DISPLAY, _ACCELERATOR)
-
-
 def _read_device(root: Path, name: str) -> PciDevice | None:
     folder = f"{_DEVICES}/{name}"
     vendor, code = read_int(root, f"{folder}/vendor"), read_int(root, f"{folder}/class")

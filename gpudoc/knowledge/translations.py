@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
 from gpudoc.knowledge.cause_rows import cut_rows, own_rows, parse_row
@@ -13,8 +13,6 @@ from gpudoc.patterns import Match, Pattern, escape
 
 # each has its rows in <language>_causes.yaml
 LANGUAGES = ("zh", "ru")
-# English says a template as `str.format` does, and so costs nothing
-Say = Callable[..., str]
 
 _FOLDER = FOLDER / "languages"
 _WORD = Pattern(r"\{( ?)(\w+)\}")

@@ -214,13 +214,6 @@ class StoryPart:
     begins_anew: bool = False
 
 
-def replay(
-    sizes: Sequence[int], events: Sequence[int], limit_bytes: int | None = None, *, expandable: bool = False
-) -> Replay:
-    """Run `events` (i allocates block i, ~i frees it) through the allocator; stops where memory ends."""
-    return replay_parts([StoryPart(sizes, events)], limit_bytes, expandable=expandable)
-
-
 def replay_parts(
     parts: Iterable[StoryPart], limit_bytes: int | None = None, *, expandable: bool = False, rising: bool = False
 ) -> Replay:

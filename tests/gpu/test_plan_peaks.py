@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gpudoc.knowledge.cards import cublas_workspace_bytes
-from gpudoc.plan.allocator import replay
+from gpudoc.plan.allocator import StoryPart, replay_parts
 from gpudoc.plan.memory import join
 from gpudoc.plan.tracing import STEPS, record
 from tests.plan.zoo import recipes
@@ -41,7 +41,8 @@ def predicted(name, precision, batch):
     model = join([record(made, size) for size in (24, 40)], "cuda")
     workspaces = [cublas_workspace_bytes(torch.cuda.get_device_capability())] * 2
     planned = model.sizes(batch).tolist()
-    story = replay([*planned, *workspaces], [len(planned), len(planned) + 1, *model.events.tolist()])
+    events = [len(planned), len(planned) + 1, *model.events.tolist()]
+    story = replay_parts([StoryPart([*planned, *workspaces], events)])
     return story.allocated_peak_bytes - sum(workspaces), story.reserved_peak_bytes
 
 
@@ -98,6 +99,6 @@ def test_the_allocator_model_reserves_what_the_real_one_does():
             living[event] = torch.empty(sizes[event], dtype=torch.uint8, device="cuda")
         else:
             del living[~event]
-    assert torch.cuda.max_memory_reserved() - base <= replay(sizes, events).reserved_peak_bytes
+    assert torch.cuda.max_memory_reserved() - base <= replay_parts([StoryPart(sizes, events)]).reserved_peak_bytes
     if base == 0:
-        assert torch.cuda.max_memory_reserved() == replay(sizes, events).reserved_peak_bytes
+        assert torch.cuda.max_memory_reserved() == replay_parts([StoryPart(sizes, events)]).reserved_peak_bytes

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpudoc.plan.allocator import CachingAllocator, OutOfMemoryError, StoryPart, replay, replay_parts
+from gpudoc.plan.allocator import CachingAllocator, OutOfMemoryError, StoryPart, replay_parts
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -124,12 +124,12 @@ def test_expandable_segments_unmap_their_tail_at_the_limit():
 
 
 def test_a_replay_reports_peaks_and_whether_all_of_it_fitted():
-    sizes, events = [30 * MIB, 20 * MIB, 12 * MIB], [0, 1, ~0, 2, ~1, ~2]
-    free = replay(sizes, events)
+    story = [StoryPart([30 * MIB, 20 * MIB, 12 * MIB], [0, 1, ~0, 2, ~1, ~2])]
+    free = replay_parts(story)
     assert free.fits
     assert free.allocated_peak_bytes == 50 * MIB
     assert free.reserved_peak_bytes == 50 * MIB
-    assert not replay(sizes, events, 40 * MIB).fits
+    assert not replay_parts(story, 40 * MIB).fits
 
 
 def test_every_byte_is_returned_after_many_random_allocations():

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 import torch.distributed as dist
@@ -25,8 +25,6 @@ from gpudoc.workload.config import Fsdp
 
 if TYPE_CHECKING:
     from gpudoc.train.state.sharded import Council
-
-T = TypeVar("T")
 
 # weights and gradients, and two numbers per weight that Adam keeps; DDP's buckets come on top
 COPIES = {"SGD": 3, "Adam": 4, "AdamW": 4}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -362,8 +361,3 @@ def _nothing_fits(prober: Prober, limit_bytes: int, trial: Trial) -> NothingFits
         needed_bytes=needed,
         limit_bytes=limit_bytes,
     )
-
-
-def peaks(points: Sequence[Point]) -> tuple[tuple[int, int], ...]:
-    """(batch, peak bytes) of every point with a known peak, for curves."""
-    return tuple((p.batch, p.peak_bytes) for p in points if p.peak_bytes is not None)
