@@ -59,7 +59,7 @@ class Signals:
                     self._said("ended at once")
                     kept.end()
                     return
-                self._said("interrupted; waiting for the command to end (press Ctrl+C again to end it at once)")
+                self._said("interrupted: waiting for the command to end; Ctrl+C again ends it at once")
             if came.si_code != _BY_THE_KERNEL or kept.terms.own_session:
                 kept.signal(number, group=number == signal.SIGINT)
             self.handed_on.add(number)

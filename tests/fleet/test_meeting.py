@@ -156,7 +156,7 @@ def test_a_leader_that_is_not_heard_is_not_waited_for(impatient):
 
 
 def test_a_store_that_is_gone_is_told_in_one_line():
-    with pytest.raises(LeaderLostError, match="store is gone: Connection was likely closed"):
+    with pytest.raises(LeaderLostError, match="store has ended: Connection was likely closed"):
         of(Gone(), rank=1).await_order(0, 1)
 
 

@@ -109,7 +109,7 @@ def test_a_named_profile_of_a_config_is_refused():
         hardware=HERE, workload=WorkloadKey(config="cfg", model="m"), settings=Settings(precision="fp32", micro_batch=1)
     )
     path = save(profile, user_folder() / "cfg.yaml")
-    with pytest.raises(GpudocError, match="of a config"):
+    with pytest.raises(GpudocError, match="belongs to a config"):
         remembered(TUNED, HERE, str(path))
 
 

@@ -99,7 +99,7 @@ def remedies(gpus: Sequence[Gpu], full: Sequence[Gpu]) -> tuple[Remedy, ...]:
             if command:
                 steps.setdefault(
                     command,
-                    do("It is your process: end it if it is no longer needed; it may save its state first.", command),
+                    do("End it if you no longer need it, as it is yours; it may save its state first.", command),
                 )
             else:
                 asked.setdefault(value(process.user, "") or "its owner", []).append(gpu.index)

@@ -109,7 +109,7 @@ def _what_moves(watch: Watch, ranks: Sequence[RankShares], seconds: float) -> st
     begin = watch.seconds - seconds
     moved = sum(_added(track.moved, begin) for track in watch.processes)
     if moved > STILL_BYTES_PER_S * seconds:
-        return f"it stays at one place, but transfers {format_bytes(moved / seconds)} per second"
+        return f"it stays at one place, but moves {format_bytes(moved / seconds)} per second"
     for rank in ranks:
         woken = _added(rank.track.wakes, begin) if rank.track is not None else 0.0
         if woken > STILL_WAKES_PER_S * seconds and any(map(_of_network, rank.last_stack[-3:])):

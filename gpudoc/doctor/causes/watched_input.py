@@ -206,7 +206,7 @@ def _slow_storage(
             ),
             Remedy(
                 say=(
-                    f"Until then, hide the waiting: use more workers (try num_workers={round(2 * job.num_workers)}), "
+                    f"Hide the waiting until then: use more workers (try num_workers={round(2 * job.num_workers)}), "
                     "which cost no CPU while they wait."
                 )
             ),

@@ -225,7 +225,7 @@ def decode(kind: type[M], data: bytes, sender: str) -> M:
         why = f"{place}: {first['msg']}" if place else first["msg"]
         text = data[:_SHOWN].decode(errors="replace") + ("..." if len(data) > _SHOWN else "")
         raise BrokenMessageError(
-            f"{sender} sent something that is not a {kind.__name__} message ({why}): {text!r}",
+            f"{sender} sent something other than a {kind.__name__} message ({why}): {text!r}",
             hint="do all processes run the same gpudoc? If so, this is a fault of gpudoc; open an issue with this line",
             exit_code=ExitCode.FAULT,
         ) from None

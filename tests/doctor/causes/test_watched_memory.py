@@ -71,7 +71,7 @@ test_workers_that_copy_what_they_read = sees([
     # what nothing can be said of is skipped with the reason
     (COPIES, copies(), "skipped: Pss_Anon"),
     (COPIES, copies(COPYING, {"seconds": 5.0}), "skipped: --seconds 20"),
-    (COPIES, copies(COPYING, died_during_watch=True), "skipped: began or ended"),
+    (COPIES, copies(COPYING, died_during_watch=True), "skipped: started or ended"),
 ])  # fmt: skip
 
 

@@ -140,7 +140,7 @@ def test_the_verdict_says_how_much_is_gained_and_where_it_ends():
     sentence, _ = conclude(found, SETUP)
     assert sentence == (
         "4 GPUs train at 1.78 times the speed of one, 44% efficiency; the ranks slow each other down; "
-        "nothing is gained beyond 2"
+        "there is no gain beyond 2"
     )
     on_cpu, _ = conclude(points(ALONE, two), Setup(model="m", on_gpu=False, batch=32, num_samples=9))
     assert (

@@ -133,7 +133,7 @@ def test_a_broken_message_is_named_with_its_sender_and_its_text(case):
     with pytest.raises(BrokenMessageError) as caught:
         decode(kind, data, "the fork server (pid 7)")
     said = caught.value.message
-    assert said.startswith(f"the fork server (pid 7) sent what is no {kind.__name__} message")
+    assert said.startswith(f"the fork server (pid 7) sent something other than a {kind.__name__} message")
     assert why in said
     assert repr(data[:200].decode(errors="replace"))[1:20] in said
     assert caught.value.exit_code == ExitCode.FAULT
@@ -192,5 +192,5 @@ def test_a_fork_server_says_which_order_it_could_not_read(channel):
     ours.send(b'{"id": 1}')
     _, complaint = process.communicate(timeout=120)
     assert process.returncode == 1
-    assert b"gpudoc tune sent what is no TrialStart message" in complaint
+    assert b"gpudoc tune sent something other than a TrialStart message" in complaint
     assert b'{"id": 1}' in complaint
