@@ -45,6 +45,8 @@ _AREA_TITLES = {
     "network": "several GPUs and nodes",
     "program": "your program and its machine",
     "code": "errors in your code",
+    "scheduler": "schedulers of a cluster",
+    "warnings": "messages that stop nothing",
     "fleet": "many GPUs compared with each other",
 }
 
