@@ -86,9 +86,12 @@ def _path():
 @pytest.mark.parametrize(
     ("now", "why"),
     [
-        (part("levers", 6, (1.1, 1.0, 1.2)), "that search reached 1.40 times the default's speed, this one 1.10"),
-        (part("levers", 6, NONE_FASTER), "that search reached 1.40 times"),
-        (part("levers", 2, (1.35, 1.2, 1.5)), "this search tried 2, that one 6"),
+        (
+            part("levers", 6, (1.1, 1.0, 1.2)),
+            "the earlier search reached 1.40 times the default's speed, this one 1.10",
+        ),
+        (part("levers", 6, NONE_FASTER), "the earlier search reached 1.40 times"),
+        (part("levers", 2, (1.35, 1.2, 1.5)), "this search tried 2, the earlier one 6"),
         (part("levers", 6, (1.35, 1.2, 1.5), disturbed=True), "this search was disturbed by other work"),
         (part("levers", 6, (1.35, 1.2, 1.5)), ""),
         (part("levers", 2, (1.8, 1.7, 1.9)), ""),

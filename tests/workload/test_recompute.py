@@ -149,7 +149,7 @@ def test_a_model_with_its_own_switch_is_asked():
     assert asked == [True]
     assert policies_for(model) == (False, 0)
     for policy in ("selective", "blocks:2"):
-        with pytest.raises(GpudocError, match=f"{policy}: the model recomputes by its own switch"):
+        with pytest.raises(GpudocError, match=f"{policy}: the model recomputes through its own switch"):
             apply(model, policy)
     model.supports_gradient_checkpointing = False
     assert apply(model) == 3

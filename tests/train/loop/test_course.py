@@ -52,5 +52,5 @@ def test_a_disk_that_takes_no_profile_ends_no_training():
     event = Rescued(step=3, from_batch=6, to_batch=2, phase="train", shapes="")
     told = list(Rescues(course=course, metrics=Heard(), lesson=Full()).record(event))
     assert told[0] == event
-    assert "not remembered for the next run: profile.yaml: cannot be written: No space left" in told[1].text
+    assert "could not be saved for the next run: profile.yaml: cannot be written: No space left" in told[1].text
     assert course.progress.rescues

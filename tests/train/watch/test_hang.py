@@ -68,7 +68,7 @@ def test_ranks_in_different_collectives_are_told_apart():
 @pytest.mark.parametrize(
     ("stands", "seen", "says"),
     [
-        ([waiting(0), waiting(1)], (), "all 2 ranks of this machine wait for one of another"),
+        ([waiting(0), waiting(1)], (), "all 2 ranks of this machine wait for a rank of another machine"),
         ([waiting(3)], (), "rank 3 of 4 is in collective 6 (sum on the host) for a rank that says itself"),
         ([waiting(r) for r in range(4)], (), "every rank waits, for its device or the network; none is missing"),
         (
