@@ -281,7 +281,8 @@ class _Stream:
     def _extend(self, draft: _Draft, text: str) -> None:
         """Add a line to a message; what a terminal broke at its edge, in the middle of a word, is joined again."""
         before = len(draft.message[-1]) + (len(draft.kind) + 2 if len(draft.message) == 1 else 0)
-        if before == self._longest and self._num_longest > 1:
+        in_word = not (draft.message[-1][-1:].islower() and text[:1].isupper())
+        if before == self._longest and self._num_longest > 1 and in_word:
             draft.message[-1] += text
         else:
             draft.message.append(text.strip())
