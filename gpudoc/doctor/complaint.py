@@ -111,7 +111,8 @@ _PRINTED = Pattern(r"^\s*(?:[|+\[{<]|File \")|\w(?:Error|Exception|Warning)\b|\.
 _LOGGED = Pattern(r"(?i)^\W{0,4}(?:\w+ )?(?:epoch|step|iter(?:ation)?|batch)s?\b\W{0,4}\d")
 _FAILS = Pattern(
     r"(?m)^(?:\w+\.)*\w+(?:Error|Exception)\b|\b[A-Z]\w{1,40}Error: \w|Traceback \(most recent call last\)|"
-    r"^Segmentation fault|\(core dumped\)"
+    r"^Segmentation fault|\(core dumped\)|^(?:ERROR|FATAL|Error|fatal|error): \S|: command not found\b|"
+    r"^[\w./-]{1,40}: (?:[Cc]annot|[Cc]ould not|[Uu]nable to|[Pp]ermission denied)\b"
 )
 
 

@@ -142,6 +142,19 @@ def test_what_a_program_prints_is_no_complaint_of_anybody():
     assert (said.value, said.origin) == ("and it is slow", "line 2")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "bash: mpirun: command not found. Is it installed?",
+        "ERROR: the store gave up. Is the port open?",
+        "condor_rm: could not reach the pool. Is it up?",
+    ],
+)
+def test_a_tool_that_fails_asks_no_plain_question(text):
+    assert plain_question(read(text).text) is None
+    assert report_of(text).verdict == "unknown"
+
+
 def test_torch_without_a_gpu_is_no_plain_question():
     report = report_of("torch.cuda.is_available() returns False, what can I do?")
     assert (report.verdict, report.answers) == ("unknown", ())

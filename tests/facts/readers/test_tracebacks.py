@@ -262,6 +262,16 @@ def test_ranks_that_write_in_turn_are_told_apart():
     ]
 
 
+def test_lines_of_a_message_that_are_equally_long_are_not_one_word():
+    said = "CUDA error: operation not permitted when stream is capturing"
+    after = "CUDA kernel errors might be asynchronously reported at some other API call"
+    (error,) = chains(
+        f'Traceback (most recent call last):\n  File "train.py", line 30, in f\nRuntimeError: {said}\n{after}\n'
+    )
+    assert len(f"RuntimeError: {said}") == len(after)
+    assert error.errors[0].message == f"{said}\n{after}"
+
+
 def test_cut_and_wrapped_tracebacks_give_what_they_hold():
     lines = PLAIN.splitlines()
     (headless,) = chains("\n".join(lines[3:]))
