@@ -158,7 +158,7 @@ def test_a_node_that_never_came_is_named_by_its_host(tmp_path):
         record = load_record(tmp_path / "fleet.json")
     assert record.nodes[1].missing.reason == "no gpudoc"
     assert {digest.at for digest in record.digests} == {Spot(0, 0)}
-    assert "n1: nobody there was heard" in fleet.said(0, "err").read_text()
+    assert "n1: nothing was heard from it" in fleet.said(0, "err").read_text()
     # nothing is known of the machine
     assert fleet.said(0).read_text() == ""
 

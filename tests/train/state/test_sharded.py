@@ -284,7 +284,7 @@ ranks.leave()
 """,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert "weights of another model: model.1.bias" in told(tmp_path, 0)["said"]
+    assert "the weights are of another model: model.1.bias" in told(tmp_path, 0)["said"]
 
 
 def test_the_reason_is_the_innermost_one():
