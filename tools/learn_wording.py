@@ -30,8 +30,9 @@ import yaml
 
 from gpudoc.doctor import likelihood
 from gpudoc.doctor.diagnose import diagnose
-from gpudoc.doctor.model import Evidence
+from gpudoc.doctor.model import Evidence, Finding
 from gpudoc.doctor.registry import CATALOGUE
+from gpudoc.doctor.unexplained import is_of_no_matter
 from gpudoc.facts.readers import read
 from gpudoc.facts.redact import Redactor
 from gpudoc.knowledge import wording
@@ -200,8 +201,13 @@ def _firsts(model: Model, cases: Sequence[Case]) -> list[First]:
                 one = report.findings[0]
                 sure = {answer.cause: answer.sure for answer in likelihood.likely_causes(reading)}.get(one.id)
                 by_words = all(seen.fact == likelihood.WORDS for seen in one.evidence)
-                found.append(First(one.confidence, sure, one.id in (case.cause, *case.also), by_words))
+                found.append(First(one.confidence, sure, _is_right(one, {case.cause, *case.also}), by_words))
     return found
+
+
+def _is_right(first: Finding, fair: Collection[str]) -> bool:
+    """Whether a fair judge accepts it; a message that stops nothing says that nothing is wrong."""
+    return first.id in fair or (is_of_no_matter(first) and wording.HEALTHY in fair)
 
 
 def _shown_weights(found: Sequence[First]) -> tuple[float, ...]:

@@ -165,6 +165,17 @@ def test_what_the_tool_learned_is_what_doctor_weighs(learned):
     assert "fan" in found[0].words
 
 
+@pytest.mark.slow
+def test_a_message_that_stops_nothing_is_right_of_a_healthy_report(tmp_path):
+    said = "UserWarning: Detected call of `lr_scheduler.step()` before `optimizer.step()`."
+    for number in range(4):
+        case = {"input": f"{said} It appears in epoch {number}.", "cause": "healthy"}
+        (tmp_path / f"{number}.yaml").write_text(yaml.safe_dump(case))
+    done = learn(tmp_path, "--reports", str(tmp_path / "list"), "--out", str(tmp_path / "out"), "--folds", "2")
+    assert done.returncode == 0, done.stderr
+    assert re.search("how sure doctor is of the new ones: .* sure, 100.0% right of 4$", done.stdout, re.MULTILINE)
+
+
 def test_a_label_that_is_no_cause_is_named(tmp_path):
     (tmp_path / "one.yaml").write_text(yaml.safe_dump({"input": "slow", "cause": "gremlins"}))
     done = learn(tmp_path, "--out", str(tmp_path / "out"))
