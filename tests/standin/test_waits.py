@@ -11,7 +11,7 @@ from tests.train.step.test_sequence import write_config
 pytestmark = pytest.mark.standin
 
 STEPS, LOG_EVERY = 30, 10
-# the first updates are guarded (guard.py): each looks whether it was finite
+# the first updates are guarded (sequence.py): each looks whether it was finite
 PROBATION = 3
 # how often each step waited; torch itself says so of what it does in C++, the rest is counted where Python asks
 CODE = """

@@ -1,4 +1,4 @@
-"""Feeding: the data set read chunk by chunk, in this process or by workers, with every sample's randomness its own."""
+"""Feeding: chunks are read when a step asks for them, or ahead of it by workers; opened again at any step."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from torch.utils.data import DataLoader
 
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.process.loader_workers import shorten_socket_paths, start_worker, start_workers
-from gpudoc.train.data import draws
 from gpudoc.train.data.order import Chunk, Order
-from gpudoc.train.data.reader import Reads
-from gpudoc.train.data.stream import StoppedError, StreamReader
+from gpudoc.train.data.reader import DirectFeed, Reads
+from gpudoc.train.data.stream import StreamReader
 from gpudoc.train.stop import Stop, defer_signals, ignore_in_worker
-from gpudoc.workload.batch import Batch, map_tensors
+from gpudoc.workload.batch import Batch
 
 _POLL_S = 0.25
 
@@ -41,30 +40,6 @@ class Feed(Protocol):
 
     def close(self) -> None:
         """End the workers."""
-
-
-class DirectFeed:
-    """Reads in this process, when asked."""
-
-    def __init__(self, reader: Reads, pin_memory: bool) -> None:
-        self._reader = reader
-        self._pin = pin_memory
-
-    def take(self, chunk: Chunk) -> Batch | None:
-        """The batch, read now; None when a stop came while a stream was read up to it."""
-        try:
-            batch = self._reader[chunk]
-        except StoppedError:
-            return None
-        return map_tensors(batch, torch.Tensor.pin_memory) if self._pin else batch
-
-    @property
-    def snapshot(self) -> draws.Snapshot | None:
-        """The random state of this process at the last `take`."""
-        return self._reader.snapshot
-
-    def close(self) -> None:
-        """Nothing to end."""
 
 
 class WorkerFeed:

@@ -9,11 +9,24 @@ from torch.utils.data import default_collate
 
 from gpudoc.train.data import draws
 from gpudoc.train.data.order import Chunk, sample_seed
-from gpudoc.workload.batch import Batch
+from gpudoc.workload.batch import Batch, map_tensors
 from gpudoc.workload.build import Collate, Dataset
 
 # begins the note on what a data set raises
 SAMPLE_NOTE = "gpudoc: while reading sample"
+
+
+class StoppedError(Exception):
+    """A stop was asked for while samples were read only to be passed over."""
+
+
+class Reads(Protocol):
+    """A data set seen by chunk."""
+
+    snapshot: draws.Snapshot | None
+
+    def __getitem__(self, chunk: Chunk) -> Batch:
+        """The chunk's batch; the process's own random state is as before."""
 
 
 class Reader(torch.utils.data.Dataset[Batch]):
@@ -85,10 +98,25 @@ class Reader(torch.utils.data.Dataset[Batch]):
         return self._collate(samples)
 
 
-class Reads(Protocol):
-    """A data set seen by chunk."""
+class DirectFeed:
+    """Reads in this process, when asked."""
 
-    snapshot: draws.Snapshot | None
+    def __init__(self, reader: Reads, pin_memory: bool) -> None:
+        self._reader = reader
+        self._pin = pin_memory
 
-    def __getitem__(self, chunk: Chunk) -> Batch:
-        """The chunk's batch; the process's own random state is as before."""
+    def take(self, chunk: Chunk) -> Batch | None:
+        """The batch, read now; None when a stop came while a stream was read up to it."""
+        try:
+            batch = self._reader[chunk]
+        except StoppedError:
+            return None
+        return map_tensors(batch, torch.Tensor.pin_memory) if self._pin else batch
+
+    @property
+    def snapshot(self) -> draws.Snapshot | None:
+        """The random state of this process at the last `take`."""
+        return self._reader.snapshot
+
+    def close(self) -> None:
+        """Nothing to end."""

@@ -13,7 +13,7 @@ from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.process.shortage import is_out_of_memory
 from gpudoc.train.data import draws
 from gpudoc.train.data.order import ENDLESS, Chunk, sample_seed
-from gpudoc.train.data.reader import Reader, Reads
+from gpudoc.train.data.reader import Reader, Reads, StoppedError
 from gpudoc.workload.batch import Batch
 from gpudoc.workload.build import Collate, Dataset, Workload, is_stream
 
@@ -26,10 +26,6 @@ _NOT_SENT: Mapping[str, object] = {
     "_epoch": -1,
 }
 _ALL = draws.PYTHON | draws.NUMPY | draws.TORCH
-
-
-class StoppedError(Exception):
-    """A stop was asked for while samples were read only to be passed over."""
 
 
 @runtime_checkable

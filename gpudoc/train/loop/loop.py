@@ -13,8 +13,9 @@ from gpudoc.process.memory import lift_limit
 from gpudoc.process.shortage import is_out_of_memory
 from gpudoc.train.blame import in_data
 from gpudoc.train.data.draws import Snapshot
-from gpudoc.train.data.feed import DirectFeed, Feed, Feeds
+from gpudoc.train.data.feed import Feed, Feeds
 from gpudoc.train.data.order import Chunk
+from gpudoc.train.data.reader import DirectFeed
 from gpudoc.train.events import Evaluated, Event, Said
 from gpudoc.train.loop.boundary import Boundary
 from gpudoc.train.loop.crash import Restart, leave_smaller_batch, leave_unused
@@ -24,9 +25,8 @@ from gpudoc.train.loop.trace import Tracer
 from gpudoc.train.ranks.distributed import AbandonedError, UnusedError
 from gpudoc.train.ranks.pace import RankPace
 from gpudoc.train.ranks.protocol import OOM, STOP
-from gpudoc.train.step.guard import Moment
 from gpudoc.train.step.schedule import Rates
-from gpudoc.train.step.sequence import READING, Missing, Outcome, StepDriver, StepSequence, share_out
+from gpudoc.train.step.sequence import READING, Missing, Moment, Outcome, StepDriver, StepSequence, share_out
 from gpudoc.train.step.step import Micro, Parts, Stepper
 from gpudoc.train.stop import Stop
 from gpudoc.workload.batch import Batch

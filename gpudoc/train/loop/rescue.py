@@ -19,7 +19,7 @@ from gpudoc.train.loop.course import Rescues
 from gpudoc.train.loop.snapshot import Snapshots
 from gpudoc.train.ranks.distributed import abandoned
 from gpudoc.train.ranks.protocol import OOM
-from gpudoc.train.step.guard import Moment
+from gpudoc.train.step.sequence import Moment
 from gpudoc.train.step.step import Micro, Parts
 from gpudoc.units import format_bytes
 from gpudoc.workload import recompute

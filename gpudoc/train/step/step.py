@@ -101,7 +101,8 @@ class Stepper:
         self.is_updating = False
         self._skips_on_device = not on_host and takes_found and self.scaler is None
         self._moves = not on_host or parts.channels_last
-        self._multiplies = parts.precision.name != "fp32"
+        # made once: nothing of it changes between steps
+        self._autocast = None if parts.precision.name == "fp32" else parts.precision.autocast(parts.device)
         self._found = torch.zeros((), device=parts.device)
         self._found_is_zero = True
         self._one = torch.ones((), device=parts.device)
@@ -212,7 +213,7 @@ class Stepper:
     def norm_of_gradients(self) -> float | None:
         """The last step's gradient norm before clipping; None when there are no gradients. Waits for the device."""
         if self.grad_norm is not None:
-            return float(self.grad_norm.item())
+            return float(whole(self.grad_norm).item())
         gradients = [p.grad for p in self.parameters if p.grad is not None and not p.grad.is_sparse]
         if not gradients:
             return None
@@ -248,8 +249,8 @@ class Stepper:
         batch = micro.batch
         if self._moves:
             batch = self._move(batch)
-        if self._multiplies:
-            with parts.precision.autocast(parts.device):
+        if self._autocast is not None:
+            with self._autocast:
                 loss = parts.step.loss(parts.forward, batch)
         else:
             loss = parts.step.loss(parts.forward, batch)
@@ -291,7 +292,7 @@ class Stepper:
         parts = self.parts
         self._check_finite()
         if parts.grad_clip is not None:
-            self.grad_norm = whole(nn.utils.clip_grad_norm_(self.parameters, parts.grad_clip))
+            self.grad_norm = nn.utils.clip_grad_norm_(self.parameters, parts.grad_clip)
         if self._skips_on_device:
             # the fused kernels leave weights and state alone where found_inf is 1
             parts.optimizer.found_inf = self._found  # type: ignore[attr-defined]
@@ -318,7 +319,7 @@ class Stepper:
         scaler.unscale_(optimizer)
         self._check_finite()
         if self.parts.grad_clip is not None:
-            self.grad_norm = whole(nn.utils.clip_grad_norm_(self.parameters, self.parts.grad_clip))
+            self.grad_norm = nn.utils.clip_grad_norm_(self.parameters, self.parts.grad_clip)
         self.is_updating = True
         scaler.step(optimizer)
         self.is_updating = False

@@ -19,10 +19,9 @@ from gpudoc.train.state.capture import RunProgress, capture
 from gpudoc.train.state.checkpoint import Content
 from gpudoc.train.state.staging import Staging
 from gpudoc.train.state.writer import Writer
-from gpudoc.train.step.guard import Undo
 from gpudoc.train.step.precision import Precision
 from gpudoc.train.step.schedule import Rates
-from gpudoc.train.step.sequence import Missing, StepDriver, StepSequence, share_out
+from gpudoc.train.step.sequence import Missing, StepDriver, StepSequence, Undo, share_out
 from gpudoc.train.step.step import Micro, Parts, Stepper
 from gpudoc.tune.trial.messages import Variant
 from gpudoc.workload.batch import Batch

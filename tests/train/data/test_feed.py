@@ -15,9 +15,9 @@ import torch
 
 from gpudoc.errors import GpudocError
 from gpudoc.train.data import feed as feed_module
-from gpudoc.train.data.feed import DirectFeed, Feeds, LoaderSettings, _explain
+from gpudoc.train.data.feed import Feeds, LoaderSettings, _explain
 from gpudoc.train.data.order import Order
-from gpudoc.train.data.reader import Reader
+from gpudoc.train.data.reader import DirectFeed, Reader
 from gpudoc.train.stop import Stop
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 
 from gpudoc.train.data import draws
-from gpudoc.train.data.feed import DirectFeed
 from gpudoc.train.data.order import Chunk
-from gpudoc.train.data.reader import Reader
+from gpudoc.train.data.reader import DirectFeed, Reader
 from tests.train.data.test_feed import Drawing, order, rows
 
 

@@ -13,9 +13,10 @@ import torch
 from safetensors.torch import load_file
 
 from gpudoc.errors import ExitCode, GpudocError
-from gpudoc.train.data.feed import DirectFeed, Feeds, LoaderSettings
+from gpudoc.train.data.feed import Feeds, LoaderSettings
 from gpudoc.train.data.order import ENDLESS, Chunk, Order
-from gpudoc.train.data.stream import StoppedError, StreamReader
+from gpudoc.train.data.reader import DirectFeed, StoppedError
+from gpudoc.train.data.stream import StreamReader
 from gpudoc.train.stop import Stop
 from tests.train.state.test_capture import losses, state_of
 from tests.train.support import metrics, summary, train, train_here, write_workload

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from gpudoc.train.data.feed import DirectFeed
+from gpudoc.train.data.reader import DirectFeed
 from gpudoc.train.loop import saving
 from gpudoc.train.loop.saving import NO_ROOM, Saving
 from gpudoc.train.state import checkpoint, writer

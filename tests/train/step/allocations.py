@@ -11,13 +11,13 @@ from torch._C._profiler import _EventType
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from gpudoc.train.data.draws import Generators
-from gpudoc.train.data.feed import DirectFeed
 from gpudoc.train.data.order import Order
+from gpudoc.train.data.reader import DirectFeed
 from gpudoc.train.events import Progressed
 from gpudoc.train.request import TrainRequest
 from gpudoc.train.start import assemble
 from gpudoc.train.start.build import build
-from gpudoc.train.step.guard import Undo
+from gpudoc.train.step.sequence import Undo
 from gpudoc.train.step.step import Stepper
 from gpudoc.train.stop import Stop
 from gpudoc.tune.child import training

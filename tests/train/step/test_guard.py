@@ -9,8 +9,8 @@ from torch import nn
 from gpudoc.errors import GpudocError
 from gpudoc.train.loop.rescue import Rescuer, RescueRules
 from gpudoc.train.ranks.protocol import OOM
-from gpudoc.train.step.guard import Guard
 from gpudoc.train.step.precision import Precision
+from gpudoc.train.step.sequence import Guard
 from gpudoc.train.step.step import Micro, Parts, Stepper
 from gpudoc.workload.build import Step
 

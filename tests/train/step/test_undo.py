@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from gpudoc.train.step.guard import Undo
+from gpudoc.train.step.sequence import Undo
 
 HERE = [torch.device("cpu"), pytest.param(torch.device("cuda"), marks=pytest.mark.standin)]
 
