@@ -81,22 +81,22 @@ def format_count(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-def format_ranges(numbers: Iterable[int], what: str) -> str:
-    """'rank 3', 'ranks 0 to 16 and 18 to 63': whole numbers in order, of many pieces the first ones."""
+def format_ranks(ranks: Iterable[int]) -> str:
+    """'rank 3', 'ranks 0 to 16 and 18 to 63': in order, of many pieces the first ones."""
     runs: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
+    for rank in sorted(set(ranks)):
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1][1] = rank
         else:
-            runs.append([number, number])
+            runs.append([rank, rank])
     said = [str(first) if first == last else f"{first} to {last}" for first, last in runs]
     if not said:
-        return f"no {what}"
+        return "no rank"
     if len(said) > _MOST_RUNS:
         rest = sum(last - first + 1 for first, last in runs[_MOST_RUNS - 1 :])
         said = [*said[: _MOST_RUNS - 1], f"{rest} more"]
     plural = "" if runs[0][0] == runs[-1][1] else "s"
-    return f"{what}{plural} " + (", ".join(said[:-1]) + f" and {said[-1]}" if len(said) > 1 else said[0])
+    return f"rank{plural} " + (", ".join(said[:-1]) + f" and {said[-1]}" if len(said) > 1 else said[0])
 
 
 def format_rate(value: float, unit: str) -> str:

@@ -6,7 +6,7 @@ from gpudoc.units import (
     format_bytes,
     format_count,
     format_figure,
-    format_ranges,
+    format_ranks,
     format_rate,
     format_seconds,
     parse_duration,
@@ -75,7 +75,7 @@ def test_a_figure_that_is_null_in_a_document_is_not_finite():
 
 
 @pytest.mark.parametrize(
-    ("numbers", "said"),
+    ("ranks", "said"),
     [
         ([3], "rank 3"),
         ([3, 2, 1, 9], "ranks 1 to 3 and 9"),
@@ -83,5 +83,5 @@ def test_a_figure_that_is_null_in_a_document_is_not_finite():
         (range(0, 40, 2), "ranks 0, 2, 4, 6, 8 and 15 more"),
     ],
 )
-def test_whole_numbers_as_ranges(numbers, said):
-    assert format_ranges(numbers, "rank") == said
+def test_ranks_as_ranges(ranks, said):
+    assert format_ranks(ranks) == said

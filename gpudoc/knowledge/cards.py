@@ -32,7 +32,6 @@ class KnownCard:
     capability: tuple[int, int]
     host_gb_per_s: float
     link_gb_per_s: float
-    memory_from: str
     source: str
     shares_host: bool = False
 
@@ -93,7 +92,6 @@ def _card(row: Mapping[str, object]) -> KnownCard:
         capability=capability,
         host_gb_per_s=host,
         link_gb_per_s=max(host, links * (nvlink_gb_per_s(capability) or 0.0)),
-        memory_from=str(row["memory_from"]),
         source=str(row["source"]),
         shares_host=bool(row.get("shares_host", False)),
     )

@@ -16,7 +16,6 @@ from gpudoc.bench.report import BenchReport
 from gpudoc.doctor.model import Finding
 from gpudoc.units import format_bytes, format_count, format_seconds
 
-MAX_DOUBTS = 2
 KINDS = ("slower", "doubtful", "faster", "same", "not compared")
 
 
@@ -169,16 +168,13 @@ def _screen_table(record: Record) -> Table:
     for row in record.measurements:
         value = "refused" if row.value is None else figure(row.value)
         cells = [value, row.unit, figure(row.p10), figure(row.p90), share_text(row)]
-        table.add_row(row.name, parameters_text(row.parameters), *cells, doubts_text(row, verbose=True))
+        table.add_row(row.name, parameters_text(row.parameters), *cells, doubts_text(row))
     return table
 
 
-def doubts_text(row: Measurement, *, verbose: bool) -> str:
-    """The doubts in one line; the first MAX_DOUBTS unless `verbose`."""
-    texts = [doubt.text for doubt in row.doubts]
-    if verbose or len(texts) <= MAX_DOUBTS:
-        return "; ".join(texts)
-    return "; ".join(texts[:MAX_DOUBTS]) + f"; {len(texts) - MAX_DOUBTS} more"
+def doubts_text(row: Measurement) -> str:
+    """The doubts in one line."""
+    return "; ".join(doubt.text for doubt in row.doubts)
 
 
 def _print_finding(finding: Finding, out: Console) -> None:

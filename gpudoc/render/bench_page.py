@@ -245,7 +245,7 @@ def _row(row: Measurement) -> tuple[str, ...]:
         case NoCeiling():
             ceiling = ""
     cells = (row.name, parameters_text(row.parameters), value, row.unit, figure(row.p10), figure(row.p90))
-    return (*cells, ceiling, share_text(row), doubts_text(row, verbose=True))
+    return (*cells, ceiling, share_text(row), doubts_text(row))
 
 
 def _formulas(record: Record) -> Iterable[Block]:

@@ -10,7 +10,7 @@ from gpudoc.render import markdown
 from gpudoc.render.frame import fold
 from gpudoc.render.page import Note, Section
 from gpudoc.render.table import Table
-from gpudoc.units import format_count, format_ranges, format_seconds
+from gpudoc.units import format_count, format_ranks, format_seconds
 
 _MOST_FOLLOWERS, _MOST_ATTEMPTS, _MOST_QUOTED = 3, 8, 140
 _INDENT = "         "
@@ -46,10 +46,10 @@ def _facts(job: JobFailure) -> Iterator[tuple[str, str]]:
     if end.alike:
         yield "note", f"{format_count(1 + len(end.others), 'rank')} show the same error: its cause is common to them"
     for one in end.followers[:_MOST_FOLLOWERS]:
-        which = format_ranges(one.ranks, "rank")
+        which = format_ranks(one.ranks)
         yield "then", f"{format_count(len(one.ranks), 'rank')} {one.says}: {which}  ({one.origin})"
     if end.silent:
-        yield "note", f"{format_ranges(end.silent, 'rank')} wrote no line at all"
+        yield "note", f"{format_ranks(end.silent)} wrote no line at all"
     if end.observed_first not in (None, end.rank):
         yield "note", f"torchrun's summary names rank {end.observed_first}, but that is only the one it noticed first"
     if len(job.attempts) > 1:
@@ -62,7 +62,7 @@ def _unknown(end: AttemptEnd) -> str:
     """That nothing tells which rank was first, and which ranks it may have been."""
     if not end.others:
         return "not known: no line says which rank failed first, and every sign may be a consequence of another rank"
-    return f"not known: {format_ranges(end.others, 'rank')} {end.says or 'ended'}, and nothing shows which was first"
+    return f"not known: {format_ranks(end.others)} {end.says or 'ended'}, and nothing shows which was first"
 
 
 def _attempt(end: AttemptEnd) -> str:

@@ -112,4 +112,4 @@ def test_parameters_in_words():
 def test_shares_and_doubts_as_text():
     assert share_text(BARE) == ""
     assert share_text(replace(PRODUCT, ceiling=Ceiling(250.0, "f", 250.0))) == "80%"
-    assert doubts_text(BARE, verbose=True) == ""
+    assert doubts_text(BARE) == ""

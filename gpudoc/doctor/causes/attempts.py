@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Skip, observe
 from gpudoc.doctor.ranks import rank_rows
-from gpudoc.units import format_ranges
+from gpudoc.units import format_ranks
 
 # how the ranks that ended is known, not why: a line that says it counts more
 _SURE = 0.7
@@ -22,7 +22,7 @@ def _find(evidence: Evidence) -> Iterator[Finding | Skip]:
         return
     seen = [observe("first", end.text, end.origin)] if end.text else []
     for one in end.followers[:_MOST_FOLLOWERS]:
-        seen.append(Observation("others", f"{format_ranges(one.ranks, 'rank')} {one.says}", one.origin))
+        seen.append(Observation("others", f"{format_ranks(one.ranks)} {one.says}", one.origin))
     yield Finding(id=cause, confidence=_SURE, evidence=tuple(seen))
 
 

@@ -11,7 +11,7 @@ from gpudoc.facts.readers.job_log import JobLog
 from gpudoc.facts.readers.job_repeats import find_common
 from gpudoc.frozen import dataclass
 from gpudoc.shell import is_name
-from gpudoc.units import format_ranges
+from gpudoc.units import format_ranks
 
 # of several attempts the last one counts whose end is at least so sure
 _TELLING = 0.6
@@ -90,7 +90,7 @@ def judge_job(job: JobLog, rows: RankRows) -> JobFailure | None:
         return None
     end = next((one for one in reversed(ends) if _sureness(one, rows) >= _TELLING), ends[-1])
     kind, order, sure = rows.kinds[end.kind], rows.orders[end.order], _sureness(end, rows)
-    reasons = (kind.by, order.by.format(others=format_ranges(end.others, "rank"))) if sure else ()
+    reasons = (kind.by, order.by.format(others=format_ranks(end.others))) if sure else ()
     failure = JobFailure(
         attempts=ends,
         num_files=job.num_files,

@@ -82,7 +82,6 @@ class LoaderChoice:
     pin_memory: bool
     persistent_workers: bool
     samples_per_s: float
-    samples_per_s_without_workers: float | None
     missing_factor: float | None
     reasons: tuple[str, ...]
     trials: tuple[LoaderCandidate, ...]
@@ -238,7 +237,6 @@ def search_loader(search: Search, *, samples_per_batch: int, pin_memory: bool) -
     chosen = _choose(search)
     missing = _missing_factor(search, chosen)
     keeps = search.persistent and chosen.setting.num_workers > 0
-    without = next((t for t in search.measured if t.setting.num_workers == 0), None)
     facts = reasons.LoaderOutcome(
         chosen=chosen.setting,
         missing_factor=missing,
@@ -256,7 +254,6 @@ def search_loader(search: Search, *, samples_per_batch: int, pin_memory: bool) -
         pin_memory=chosen.setting.pin_memory,
         persistent_workers=keeps,
         samples_per_s=samples_per_batch / search.period_s(chosen),
-        samples_per_s_without_workers=None if without is None else samples_per_batch / search.period_s(without),
         missing_factor=missing,
         reasons=reasons.sentences(facts, costs, bounds),
         trials=tuple(search.trials.values()),
