@@ -98,7 +98,7 @@ def test_a_change_that_dies_all_the_same_is_none(monkeypatch):
 
 @pytest.mark.slow
 def test_a_script_that_dies_in_its_first_step_lives_under_the_same_limit(tmp_path, monkeypatch):
-    found = fixed(tmp_path, monkeypatch, "deep", "40", "65536", budget="10m", memory_limit="800MiB")
+    found = fixed(tmp_path, monkeypatch, "deep", "24", "65536", budget="10m", memory_limit="800MiB")
     assert [proof.candidate.rewrite for proof in found.accepted] == ["activation-checkpointing"]
     proof = found.accepted[0]
     assert (proof.claim, proof.lives, proof.without_limit) == (Claim.EXACT, True, True)
