@@ -163,7 +163,7 @@ def diagnose(
     import traceback
     from pathlib import Path
 
-    from gpudoc.doctor.document import dump, exit_code
+    from gpudoc.doctor.document import dump
     from gpudoc.doctor.examine import Request, examine
     from gpudoc.render import doctor, doctor_output, doctor_page
 
@@ -183,7 +183,7 @@ def diagnose(
         report = examine(asked, teller)
     clean = doctor_output.shareable(report, redact=options.get("redact", True))
     kept = dump(clean)
-    return Document(kept, lambda: doctor.render(clean), lambda: doctor_page.render_page(clean), exit_code(report))
+    return Document(kept, lambda: doctor.render(clean), lambda: doctor_page.render_page(clean), report.exit_code())
 
 
 def watch(
@@ -205,7 +205,7 @@ def watch(
         screen.to_json(document.dump(clean), shared, None),
         lambda: screen.render(clean, shared),
         lambda: watch_page.render_page(clean, shared),
-        document.exit_code(report),
+        report.exit_code(),
     )
 
 

@@ -122,7 +122,7 @@ def run(arguments: list[str]) -> int:
     """Run one command line and return its exit code. What follows the first `--` is a command to watch."""
     own, watched = _split_at_dashes(arguments or ["--help"])
     own = [*own[1:2], "--help"] if own[:1] == ["help"] else own
-    misplaced = misplaced_options(own, watched, _options_of)
+    misplaced = misplaced_options(own, watched, _options_of) if watched else None
     if misplaced is not None:
         _say(f"gpudoc: {misplaced.said}; {misplaced.hint}")
     try:

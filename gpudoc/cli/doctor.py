@@ -19,7 +19,7 @@ from gpudoc.cli.options import (
     VerboseFlag,
     complete_cause,
 )
-from gpudoc.cli.piped import point_out_unread, sources_or_stdin
+from gpudoc.cli.piped import is_text_piped_in, point_out_unread
 
 if TYPE_CHECKING:
     from gpudoc.facts.readers.model import Language
@@ -100,7 +100,6 @@ def doctor(
     _import_judges()
     from gpudoc.cli.documents import judge_documents
     from gpudoc.cli.watching import Wish, watch_job
-    from gpudoc.doctor.document import exit_code
     from gpudoc.doctor.examine import Request, examine
     from gpudoc.render.catalogue import show_catalogue
     from gpudoc.render.doctor_output import Output, show
@@ -114,7 +113,9 @@ def doctor(
     if show_list or explain is not None:
         return show_catalogue(explain, as_json=json)
     asks_else = watched or quick or python is not None or expect_gpus is not None
-    given, left_out = sources_or_stdin(sources, asks_else=asks_else), tuple(ignore or ())
+    given, left_out = tuple(sources or ()), tuple(ignore or ())
+    if not given and not asks_else and is_text_piped_in():
+        given = ("-",)
     output = Output(
         json=json, markdown=markdown, html=html, sarif=sarif, sources=given, out=out,
         verbose=verbose, plain=plain, redact=not no_redact,
@@ -132,8 +133,9 @@ def doctor(
         progress.advance(0.0, 0.0, "reads" if given else "examining the driver, PyTorch and this machine")
         report = examine(asked, progress)
     show(report, output)
-    point_out_unread(given)
-    return exit_code(report, fail_on.value)
+    if not given:
+        point_out_unread()
+    return report.exit_code(fail_on.value)
 
 
 def _import_judges() -> None:

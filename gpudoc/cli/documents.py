@@ -1,26 +1,51 @@
-"""What `gpudoc doctor` is given besides texts and its own reports: profiler traces, and records of fleets."""
+"""What `gpudoc doctor` is given besides texts and its own reports: profiler traces, and records of fleets.
+
+Of two of them the later one is compared with the earlier.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from gpudoc.errors import GpudocError
+from gpudoc.facts.readers.large_file import GZIP, open_regular
 from gpudoc.render.doctor_output import Output
+from gpudoc.shell import quote_path
+
+# how far into a file one of its signs stands
+_LOOKED_AT = 200_000
+# with neither at its beginning nor one of the words in it, a file is no trace and no record
+_BEGINNINGS = (GZIP, b"SQLite format 3\x00")
+_WORDS = (b'"traceEvents"', b'"deviceProperties"', b'"ph"', b'"gpudoc.fleet.')
+# within so many bytes a record that gpudoc wrote says what it is, also one that was cut off
+_HEAD = 400
 
 
 def judge_documents(sources: Sequence[str], ignore: tuple[str, ...], fail_on: str, output: Output) -> int | None:
     """Judge traces or records of fleets; the exit code, None when the sources are neither."""
-    from gpudoc.cli.fleet_files import FleetWish, are_fleets
-    from gpudoc.cli.fleet_files import judge_files as judge_fleets
-
-    if are_traces(sources) or are_fleets(sources):
-        output.refuse_sarif("a trace or a fleet's record")
+    if not any(source != "-" and _may_be_one(source) for source in sources):
+        return None
     if are_traces(sources):
+        output.refuse_sarif("a trace or a fleet's record")
         return judge_traces(sources, ignore, fail_on, output)
     if are_fleets(sources):
-        return judge_fleets(FleetWish(sources=tuple(sources), ignore=ignore, fail_on=fail_on, output=output))
+        output.refuse_sarif("a trace or a fleet's record")
+        return judge_fleets(sources, ignore, fail_on, output)
     return None
+
+
+def _may_be_one(source: str) -> bool:
+    """Whether it is a file that shows a sign of a trace or of a record; that of most texts shows none."""
+    try:
+        if not Path(source).is_file():
+            return False
+        with os.fdopen(open_regular(Path(source)), "rb") as file:
+            head = file.read(_LOOKED_AT)
+    except OSError:
+        return False
+    return head.startswith(_BEGINNINGS) or any(word in head for word in _WORDS)
 
 
 def are_traces(sources: Sequence[str]) -> bool:
@@ -33,11 +58,35 @@ def are_traces(sources: Sequence[str]) -> bool:
     return bool(found)
 
 
+def are_fleets(sources: Sequence[str]) -> bool:
+    """Whether all of these are records of a fleet, whole or cut off; GpudocError for a mixture with other sources."""
+    found = [source for source in sources if _is_fleet(source)]
+    if found and len(found) < len(sources):
+        raise GpudocError(
+            f"{found[0]} is a fleet record, but other sources are not",
+            hint=f"gpudoc doctor {quote_path(found[0])}",
+        )
+    return bool(found)
+
+
+def _is_fleet(source: str) -> bool:
+    from gpudoc.facts.readers import intake
+    from gpudoc.reading import is_file
+
+    if source == "-" or not is_file(source):
+        return False
+    data = intake.load(Path(source))
+    if b'"gpudoc.fleet.' not in data[:_LOOKED_AT]:
+        return False
+    from gpudoc.fleet.documents import is_record
+
+    return b'"gpudoc.fleet.' in data[:_HEAD] or is_record(intake.read_document(data))
+
+
 def judge_traces(sources: Sequence[str], ignore: Sequence[str], fail_on: str, output: Output) -> int:
     """Judge one trace, or compare two in the order before, after; the exit code is doctor's."""
     from gpudoc.doctor.causes.traced import FINDERS
     from gpudoc.doctor.diagnose import diagnose
-    from gpudoc.doctor.document import exit_code
     from gpudoc.doctor.examine import check_ids
     from gpudoc.doctor.model import Evidence
     from gpudoc.facts.readers.kineto import read_trace
@@ -60,4 +109,27 @@ def judge_traces(sources: Sequence[str], ignore: Sequence[str], fail_on: str, ou
     report = diagnose(Evidence(source="file", timeline=last), finders=FINDERS, ignore=ignore)
     show(TraceReport(report=report, timeline=last, before=timelines[0] if len(timelines) > 1 else None), output)
     say_written(*output.files)
-    return exit_code(report, "warning" if fail_on == "warning" else "broken")
+    return report.exit_code("warning" if fail_on == "warning" else "broken")
+
+
+def judge_fleets(sources: Sequence[str], ignore: tuple[str, ...], fail_on: str, output: Output) -> int:
+    """Judge one record, or compare two in the order old, new; the exit code is doctor's."""
+    from gpudoc.doctor.examine import check_ids
+    from gpudoc.fleet.documents import load_record
+    from gpudoc.fleet.report import FleetReport
+    from gpudoc.render.console import say_written
+    from gpudoc.render.fleet_saved import show_saved
+
+    check_ids(ignore)
+    if len(sources) > 2:
+        raise GpudocError(
+            f"{len(sources)} fleet records given, but doctor compares at most two",
+            hint="gpudoc doctor old.json new.json",
+        )
+    records = [load_record(Path(source)) for source in sources]
+    report = FleetReport.of(records[-1], records[0] if len(records) > 1 else None, ignore)
+    show_saved(report, output)
+    say_written(*output.files)
+    if fail_on == "warning" and report.verdict.word == "warning":
+        return 1
+    return report.exit_code

@@ -45,7 +45,6 @@ def watch_job(wish: Wish) -> int:
 
 
 def _watch_process(wish: Wish) -> int:
-    from gpudoc.doctor.document import exit_code
     from gpudoc.doctor.live.judge import judge
     from gpudoc.facts import watch
     from gpudoc.render.console import say_written
@@ -56,11 +55,10 @@ def _watch_process(wish: Wish) -> int:
     report = judge(seen, ignore=wish.ignore)
     _show(report, seen, wish.output, None)
     say_written(*wish.output.files)
-    return exit_code(report, wish.fail_on)
+    return report.exit_code(wish.fail_on)
 
 
 def _watch_command(wish: Wish) -> int:
-    from gpudoc.doctor.document import exit_code
     from gpudoc.doctor.live.judge import clear_cause, is_empty, judge, judge_end
     from gpudoc.facts import Listener, launch
     from gpudoc.render import console, frame, watch
@@ -114,7 +112,7 @@ def _watch_command(wish: Wish) -> int:
             "gpudoc: it is not known how the command ended, because another process collected its exit code", sys.stderr
         )
         return ExitCode.BAD_ANSWER
-    return end.exit_code or exit_code(report, wish.fail_on)
+    return end.exit_code or report.exit_code(wish.fail_on)
 
 
 def watch_demo(script: str, *, plain: bool) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from gpudoc.doctor.model import Card, Cause, Evidence, Finding, Observation, Report, Setting, Severity, observe
+from gpudoc.doctor.model import Card, Cause, Evidence, Finding, Observation, Report, Setting, observe
 from gpudoc.doctor.registry import CATALOGUE, fill
 from gpudoc.doctor.setting import describe
-from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.errors import GpudocError
 from gpudoc.facts.model import Absent
 from gpudoc.facts.readers.model import ENGLISH, Language
 from gpudoc.facts.readers.snapshot import dump_facts, load_facts
@@ -34,12 +34,6 @@ def dump(report: Report) -> dict[str, object]:
             "probe": {name: round(s, 4) for name, s in report.seconds.items() if name != "total"},
         },
     }
-
-
-def exit_code(report: Report, fail_on: Severity = "broken") -> ExitCode:
-    """0 for healthy or warnings only, 1 for broken or unknown; with `fail_on` 'warning' also for warnings."""
-    bad = report.verdict in ("broken", "unknown") or (fail_on == "warning" and report.verdict == "warning")
-    return ExitCode.BAD_ANSWER if bad else ExitCode.OK
 
 
 def load(document: Mapping[str, object], *, name: str = "the document") -> Report:

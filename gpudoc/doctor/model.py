@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Literal
 
+from gpudoc.errors import ExitCode
 from gpudoc.facts.model import NOT_READ, Absent, Fact, Gpu, GpuProcess, Machine
 from gpudoc.facts.readers.job_end import AttemptEnd
 from gpudoc.facts.readers.job_failure import JobFailure
@@ -274,3 +275,8 @@ class Report:
     language: Language = ENGLISH
     machine: Machine = field(default_factory=Machine, metadata={"key": "facts"})
     seconds: Mapping[str, float] = field(default_factory=dict)
+
+    def exit_code(self, fail_on: Severity = "broken") -> ExitCode:
+        """0 for healthy or warnings only, 1 for broken or unknown; with `fail_on` 'warning' also for warnings."""
+        is_bad = self.verdict in ("broken", "unknown") or (fail_on == "warning" and self.verdict == "warning")
+        return ExitCode.BAD_ANSWER if is_bad else ExitCode.OK

@@ -49,9 +49,9 @@ def test_the_keys_of_the_contract_are_there():
 
 
 def test_the_exit_code_is_that_of_the_verdict():
-    assert document.exit_code(BROKEN) == 1
+    assert BROKEN.exit_code() == 1
     warning = report_of("The 'train_dataloader' does not have many workers which may be a bottleneck.")
-    assert (document.exit_code(warning), document.exit_code(warning, "warning")) == (0, 1)
+    assert (warning.exit_code(), warning.exit_code("warning")) == (0, 1)
 
 
 @pytest.mark.parametrize(

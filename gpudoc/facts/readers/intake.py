@@ -67,8 +67,14 @@ def load(path: Path) -> Data:
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "strerror", None) or str(problem)
         raise GpudocError(f"cannot read {named}: {reason}", hint="check the path and its permissions") from problem
-    data = unpacked(data, str(path)) if data[:2] == GZIP else data
-    return read_error_file(data) or data
+    return _as_log(data, str(path))
+
+
+def _as_log(data: Data, name: str) -> Data:
+    """The bytes, unpacked when gzip wrote them, of torchrun's error file its lines."""
+    data = unpacked(data, name) if data[:2] == GZIP else data
+    is_json = data[:64].lstrip().startswith(b"{")
+    return (read_error_file(data) if is_json else None) or data
 
 
 def unpacked(data: Data, name: str) -> bytes:
@@ -219,7 +225,7 @@ def read_document(data: Data) -> Mapping[str, object] | None:
     return None
 
 
-def load_stdin() -> bytes:
+def load_stdin() -> Data:
     """The bytes of standard input, unpacked when gzip wrote them; GpudocError when a terminal would be waited for."""
     import sys
 
@@ -231,5 +237,4 @@ def load_stdin() -> bytes:
             f"standard input is larger than {_MOST_HELD_BYTES >> 20} MiB",
             hint="gpudoc doctor train.log reads a file of any size; or: tail -c 100M train.log | gpudoc doctor -",
         )
-    data = unpacked(data, _STDIN) if data[:2] == GZIP else data
-    return read_error_file(data) or data
+    return _as_log(data, _STDIN)
