@@ -16,7 +16,7 @@ import gpudoc
 from gpudoc.doctor import registry
 from gpudoc.doctor.causes import sign
 from gpudoc.doctor.causes.sign import as_words
-from gpudoc.facts.readers import kinds
+from gpudoc.facts.readers import genre
 from gpudoc.facts.readers.words import Words, _compile
 from gpudoc.knowledge import signature_rows, stacks, tables
 from gpudoc.patterns import DOTALL, IGNORECASE, MULTILINE, Linear, Pattern, deadline
@@ -162,7 +162,7 @@ def of_messages() -> list[Linear | Pattern]:
     groups = [group for row in signature_rows.OwnRows() for group in (row.any, *row.all, *row.about, row.unless)]
     groups += [signature_rows.vocabulary(name) for name in signature_rows._own_lists()]
     kept = [as_words(group) for group in groups if group]
-    kept += [*sign._known.values(), *(one for _, one in kinds._KINDS if isinstance(one, Words))]
+    kept += [*sign._known.values(), *(one for _, one in genre._KINDS if isinstance(one, Words))]
     return [_compile(source) for source in sorted({way.source for one in kept for way in one._alternatives})]
 
 

@@ -17,7 +17,7 @@ from gpudoc.facts.readers import intake
 from gpudoc.facts.readers.clean import Data
 from gpudoc.facts.readers.job_end import AttemptEnd, lines_of
 from gpudoc.facts.readers.job_failure import judge_job
-from gpudoc.facts.readers.job_files import JobFile, find_logs, identify, is_log, names_ranks
+from gpudoc.facts.readers.job_files import JobFile, find_logs, identify, is_log
 from gpudoc.facts.readers.model import Language, Reading
 from gpudoc.patterns import Pattern, deadline
 from gpudoc.progress import SILENT, Progress
@@ -194,7 +194,7 @@ def _examine_logs(paths: Sequence[Path], request: Request, progress: Progress) -
 def _examine_texts(texts: Sequence[tuple[str, Data]], places: Sequence[Path], request: Request) -> Report:
     """The report of texts: those of one job's ranks where they say so, else the evidence of one machine."""
     whole = examine_text(texts, request)
-    if len(texts) == 1 and not names_ranks(texts[0][1]):
+    if len(texts) == 1 and not intake.names_ranks(texts[0][1]):
         return whole
     held = (data if isinstance(data, bytes) else None for _, data in texts)
     files = [replace(file, data=data) for file, data in zip(identify(places), held, strict=True)]

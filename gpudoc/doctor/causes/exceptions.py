@@ -12,9 +12,8 @@ from dataclasses import replace
 from gpudoc.doctor.causes.sign import Listed
 from gpudoc.doctor.model import RANK, Cause, Evidence, Finder, Finding, Observation, Severity, Skip, observe
 from gpudoc.doctor.signatures import Matcher
-from gpudoc.facts.readers.code_paths import Owner
 from gpudoc.facts.readers.model import Line, Reading, Text
-from gpudoc.facts.readers.python_errors import CodeFrame, ErrorChain, PythonError
+from gpudoc.facts.readers.python_errors import CodeFrame, ErrorChain, Owner, PythonError
 from gpudoc.facts.readers.words import Written
 from gpudoc.knowledge.signature_rows import CODE, OwnRows
 from gpudoc.patterns import Pattern

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import stat
@@ -9,18 +10,20 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 
 from gpudoc.control_characters import escape_line
 from gpudoc.errors import GpudocError
 from gpudoc.facts.model import Absent, Fact, Machine
-from gpudoc.facts.readers import collect_env, kinds, mentions, nvidia_smi, packages, precision, tracebacks
+from gpudoc.facts.readers import mentions, nvidia_smi, packages, precision, tracebacks
 from gpudoc.facts.readers.clean import Data, clean, head_of
 from gpudoc.facts.readers.error_file import read_error_file
 from gpudoc.facts.readers.gather import Gather
-from gpudoc.facts.readers.genre import PASTE, Kind, genre_of
+from gpudoc.facts.readers.genre import PASTE, Kind, genre_of, recognise
 from gpudoc.facts.readers.large_file import GZIP, MOST_PARTS, LargeFile, TooManyPartsError, open_regular, unpack
 from gpudoc.facts.readers.model import Line, Reading, Text
+from gpudoc.patterns import Scan
 from gpudoc.shell import quote_path
 
 # a file above the first is read in pieces; beyond the second it is no report
@@ -31,6 +34,8 @@ _STDIN = "standard input"
 _UNPACKED_AT_ONCE = 1 << 20
 # of protocol 2 and later, as the dumps of PyTorch are
 _PICKLE = b"\x80"
+# how much of either end of a text is searched for the names of ranks, and how many places of them are looked at
+_LOOKED_AT, _MOST_PREFIXES = 256 << 10, 2_000
 
 
 def load(path: Path) -> Data:
@@ -112,6 +117,22 @@ def read(data: bytes | str, *, source: str = "", name: str = "the input") -> Rea
     return read_lines(clean(raw, source, name=name), genre_of(head_of(raw, name=name), name))
 
 
+def names_ranks(data: Data) -> bool:
+    """Whether a text names more than one rank as its writer, or a launcher says how ranks ended."""
+    head = data[:_LOOKED_AT] + data[max(_LOOKED_AT, len(data) - _LOOKED_AT) :]
+    found = (head[start:end].strip() for start, end in islice(_prefixes().finditer(head), _MOST_PREFIXES))
+    return len(set(found)) > 1
+
+
+@functools.cache
+def _prefixes() -> Scan:
+    return Scan(
+        r"(?m)^(?:[\w.-]{1,40}: )? {0,2}[0-9]{1,4}: |\[[0-9]{1,3},[0-9]{1,5}\]<std|^[\w.-]{1,40}-[0-9]{1,4} {1,12}\| |"
+        r"\[(?:rank|Rank|RANK|default|trainer|worker)[:= ]{0,2}[0-9]{1,5}\]|local_rank: [0-9]{1,4}|rank +: [0-9]{1,5}|"
+        r"srun: error: [\w.-]{1,60}: tasks? [0-9]|process (?:rank )?[0-9]{1,5} (?:terminated with|with PID)"
+    )
+
+
 def is_dump(data: Data) -> bool:
     """Whether the bytes begin as a pickle does."""
     return data[:1] == _PICKLE
@@ -146,7 +167,7 @@ def read_lines(lines: tuple[Line, ...], kind: Kind = PASTE) -> Reading:
     """The facts and kinds of report in cleaned lines of a text of that kind."""
     text = Text(lines)
     gather = Gather()
-    collect_env.read(lines, gather)
+    _read_rare("collect_env", text, gather)
     nvidia_smi.read(lines, gather)
     for name in ("smi_query", "dcgm", "nvlink", "container_cli"):
         _read_rare(name, text, gather)
@@ -154,8 +175,9 @@ def read_lines(lines: tuple[Line, ...], kind: Kind = PASTE) -> Reading:
     for name in ("kernel_log", "fabric"):
         _read_rare(name, text, gather)
     mentions.read(text, gather)
-    precision.read(text, gather)
-    kinds.read(text, gather)
+    if text.may_hold(precision.WORDS):
+        precision.read(text, gather)
+    recognise(text, gather)
     return Reading(
         machine=gather.machine(),
         text=text,
@@ -168,6 +190,11 @@ def read_lines(lines: tuple[Line, ...], kind: Kind = PASTE) -> Reading:
 
 # words of which one stands in every text in which these readers find something
 _RARE: Mapping[str, tuple[str, ...]] = {
+    "collect_env": (
+        *("pytorch version", "used to build pytorch", "is cuda available", "gpu models and configuration"),
+        *("os:", "os :", "nvidia driver version", "cudnn version", "libc version", "python version", "python platform"),
+        *(f"{digit}:" for digit in range(10)),
+    ),
     "smi_query": (
         *("gpu 00", "<gpu id", "</", "ecc mode", "ecc errors", "remapped rows", "retired pages", "memory usage"),
         *("gpu link info", "reasons", "mig mode", "vgpu software", "reset status", "power readings", "max clocks"),

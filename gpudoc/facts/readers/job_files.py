@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field, replace
-from itertools import islice
 from pathlib import Path
 
 from gpudoc.control_characters import escape_line
@@ -16,7 +14,7 @@ from gpudoc.facts.readers.clean import Data
 from gpudoc.facts.readers.error_file import is_error_file, read_error_file
 from gpudoc.facts.readers.large_file import LargeFile, open_regular
 from gpudoc.frozen import dataclass
-from gpudoc.patterns import Pattern, Scan
+from gpudoc.patterns import Pattern
 from gpudoc.shell import quote_path
 
 _MOST_FILES, _DEEPEST = 16_384, 8
@@ -31,8 +29,6 @@ _LOCAL = Pattern(r"(?i)(?:^|[/_.-])local_?rank[_.-]?(\d{1,5})(?!\d)")
 _RANK = Pattern(r"(?i)(?:^|[/_.-])(?:rank|proc|process|worker|task|trainer)[_.-]?(\d{1,5})(?!\d)")
 _HOST = Pattern(r"(?i)(?:^|[/_.-])((?:node|host|gpu|dgx|nid|cn|compute)[a-z-]{0,12}\d{1,6})(?=[/_.-]|$)")
 _NUMBER = Pattern(r"\d{1,18}")
-# how much of either end of a text is searched for the names of ranks, and how many places of them are looked at
-_LOOKED_AT, _MOST_PREFIXES = 256 << 10, 2_000
 # a number of a job is at least this, a rank is below; so many attempts one job has at most
 _FIRST_JOB, MOST_RANKS = 1_000, 65_536
 
@@ -175,19 +171,3 @@ def _is_small(rows: list[list[int]], column: int) -> bool:
     """Whether the numbers begin near 0 and leave few out, as ranks do."""
     numbers = {row[column] for row in rows}
     return min(numbers) < _FIRST_JOB and max(numbers) < 4 * len(numbers) + 8
-
-
-def names_ranks(data: Data) -> bool:
-    """Whether a text names more than one rank as its writer, or a launcher says how ranks ended."""
-    head = data[:_LOOKED_AT] + data[max(_LOOKED_AT, len(data) - _LOOKED_AT) :]
-    found = (head[start:end].strip() for start, end in islice(_prefixes().finditer(head), _MOST_PREFIXES))
-    return len(set(found)) > 1
-
-
-@functools.cache
-def _prefixes() -> Scan:
-    return Scan(
-        r"(?m)^(?:[\w.-]{1,40}: )? {0,2}[0-9]{1,4}: |\[[0-9]{1,3},[0-9]{1,5}\]<std|^[\w.-]{1,40}-[0-9]{1,4} {1,12}\| |"
-        r"\[(?:rank|Rank|RANK|default|trainer|worker)[:= ]{0,2}[0-9]{1,5}\]|local_rank: [0-9]{1,4}|rank +: [0-9]{1,5}|"
-        r"srun: error: [\w.-]{1,60}: tasks? [0-9]|process (?:rank )?[0-9]{1,5} (?:terminated with|with PID)"
-    )

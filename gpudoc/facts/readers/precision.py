@@ -9,6 +9,8 @@ from gpudoc.patterns import Pattern
 
 FLOAT16, BFLOAT16, FLOAT32 = "float16", "bfloat16", "float32"
 _ABOUT_LOSSES = ("loss", "nan")
+# one of these stands in each name of a precision
+WORDS = ("16", "32", "half", "amp", "autocast", "gradscaler", "precision")
 _HALF = Words(
     r"\bfp16\b",
     r"\bfloat16\b",
@@ -34,7 +36,7 @@ _SENTENCE_ENDS = Pattern(r"[.;!?]\s|\n")
 
 
 def read(text: Text, gather: Gather) -> None:
-    """Put the precision into `gather` where a text about losses says it."""
+    """Put the precision into `gather` where a text about losses says it; one without any of `WORDS` does not."""
     if not text.may_hold(_ABOUT_LOSSES):
         return
     half = [mention for mention in text.find_all(_HALF) if not _is_off(text, mention)]

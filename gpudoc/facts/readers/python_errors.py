@@ -1,15 +1,58 @@
-"""Python exceptions of a text, frozen: each with its frames, and those of one failure as a chain."""
+"""Python exceptions of a text, frozen: each with its frames, and those of one failure as a chain.
+
+A frame is one line of a traceback, as Python, IPython, Colab and rich print it, or what a paste left of it. Whose code
+it is, is judged from its path.
+"""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from gpudoc.facts.readers.code_paths import Owner, owner_of
 from gpudoc.frozen import dataclass
+from gpudoc.patterns import Match, Pattern
+
+Owner = Literal["user", "library", "torch", "standard"]
+Style = Literal["plain", "notebook", "rich", "pytest"]
+Link = Literal["", "handling", "direct", "original"]
 
 # what asks a program to end is no error of it
 _STOPS = ("KeyboardInterrupt", "SystemExit", "GeneratorExit")
-Link = Literal["", "handling", "direct", "original"]
+# what Python calls the code that somebody typed or pasted; other names in angle brackets are its own
+_TYPED = ("<stdin", "<ipython", "<string", "<cell", "<console", "<input", "<command", "cell in", "input in")
+# pip's and Debian's folder of packages, and what setuptools unpacked
+_PACKAGES = ("site-packages/", "dist-packages/")
+_TORCH_PARTS = (
+    r"nn|optim|autograd|utils|cuda|distributed|_dynamo|_inductor|_functorch|_higher_order_ops|fx|jit|amp|multiprocessing|"
+    r"_ops\.py|_tensor\.py|functional\.py|serialization\.py|storage\.py|random\.py|export|ao|fft|linalg|sparse|_refs|"
+    r"_prims|_meta_registrations\.py|_subclasses|_jit_internal\.py|_library|__init__\.py"
+)
+_TORCH = Pattern(rf"(?:^|/)torch/(?:{_TORCH_PARTS})(?:/|$)")
+_STANDARD = Pattern(
+    r"(?i)/lib(?:64)?/python3?(?:\.\d+)?t?/|/python\d*\.zip/|/python3?\d*/lib/|/envs/[^/]+/lib/|conda\d?/lib/|"
+    r"/python3?\.\d+(?:\.\d+)?/lib/|"
+    # an installation under another name
+    r"/lib/(?:multiprocessing|concurrent/futures|importlib|asyncio)/"
+)
+_LIBRARIES = (
+    r"transformers|accelerate|datasets|diffusers|peft|trl|tokenizers|huggingface_hub|lightning|pytorch_lightning|"
+    r"lightning_fabric|torchvision|torchaudio|deepspeed|vllm|timm|numpy|pandas|scipy|sklearn|PIL|hydra|omegaconf|ray|wandb"
+)
+# a library that is installed from its checkout, or whose path was cut before the library's name
+_LIBRARY = Pattern(rf"/src/(?:{_LIBRARIES})/|^(?:{_LIBRARIES})/|\.egg/")
+# launchers as pip installs them: bin/torchrun, Scripts\accelerate.exe\__main__.py
+_LAUNCHER = Pattern(r"(?i)/bin/[\w-]+$|/scripts/[\w-]+\.exe/|^/?usr/bin/[\w-]+$")
+_FRAME = Pattern(r"File \"([^\"]{1,500})\", line (\d+)(?:, in (.+)|[,:]?$)")
+# a paste that begins within the line: 'data/store.py", line 87, in reset'
+_CUT_FRAME = Pattern(r"(?:[File]{0,4} ?\")?([^\s\":]{1,300}(?:\.py|>))\", line (\d+)(?:, in (.+)|[,:]?$)")
+_CELL = Pattern(r"((?:Cell In|Input In) ?\[\d{0,6}\])(?:, line (\d+))?(?:, in (.+))?$")
+_NOTEBOOK_CELL = Pattern(r"(\S.{0,300}?\.ipynb Cell \d{1,6})(?:,? line (\d+))?(?: in (.+))?$")
+_IPYTHON_FILE = Pattern(r"File (\S.*?\.\w{2,4}|<[\w-]+>):(\d+)(?:, in (.+))?$")
+_OLD_IPYTHON = Pattern(r"(\S+(?:\.py|>)) in (\S.*)$")
+_RICH_FRAME = Pattern(r"([^\s:]\S*\.py|<[\w-]+>):(\d+)(?: in (\S+))?$")
+# Colab makes a link of each file
+_LINK = Pattern(r"\[([^\]\s]{1,400})\]\(https?://[^)\s]{1,200}\)")
+# the source behind the name of its function, where a paste made one line of two
+_GLUED = Pattern(r"(<[^<>]{1,40}>|\w+) (\S.*)$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,3 +116,60 @@ class ErrorChain:
     def last(self) -> int:
         """The place of its last line."""
         return max(error.last for error in self.errors)
+
+
+def owner_of(path: str) -> Owner:
+    """Whose code the file is; what no path of a library, of torch or of Python looks like is the user's."""
+    plain = path.replace("\\", "/")
+    if plain.startswith("<") or plain[:4] in ("Cell", "Inpu"):
+        return "user" if plain.lower().startswith(_TYPED) else "standard"
+    for folder in _PACKAGES:
+        at = plain.rfind(folder)
+        if at >= 0:
+            inside = plain[at + len(folder) :]
+            return "torch" if inside.startswith(("torch/", "functorch/")) else "library"
+    if _TORCH.search(plain):
+        return "torch"
+    if _LIBRARY.search(plain) or _LAUNCHER.search(plain):
+        return "library"
+    return "standard" if _STANDARD.search(plain) else "user"
+
+
+def read_frame(bare: str, style: Style, quoted: str, origin: str) -> tuple[CodeFrame, Style] | None:
+    """The frame that the line is and who prints frames so; None for another line.
+
+    `style` is that of the traceback around it, `quoted` the line above, which may hold the beginning of a path.
+    """
+    if '", line ' in bare:
+        return _of_python(_FRAME.search(bare) or _CUT_FRAME.match(bare), origin)
+    found: Match[str] | None = None
+    if bare.startswith(("Cell In", "Input In")):
+        found, style = _CELL.match(bare), "notebook"
+    elif ".ipynb Cell " in bare:
+        found, style = _NOTEBOOK_CELL.match(bare), "notebook"
+    elif bare.startswith("File "):
+        found = _IPYTHON_FILE.match(bare)
+    elif " in " in bare and (style == "notebook" or "ipython-input-" in bare or "/ipykernel_" in bare):
+        old = _OLD_IPYTHON.match(_LINK.sub(r"\1", bare))
+        return None if old is None else (CodeFrame(file=old[1], function=_function(old[2]), origin=origin), "notebook")
+    elif style == "rich" and ":" in bare:
+        bare = bare.strip("|\u2502 ")
+        found = _RICH_FRAME.match(quoted + bare) or _RICH_FRAME.match(bare)
+    if found is None:
+        return None
+    return CodeFrame(file=found[1], line=int(found[2] or 0), function=_function(found[3] or ""), origin=origin), style
+
+
+def _of_python(found: Match[str] | None, origin: str) -> tuple[CodeFrame, Style] | None:
+    if found is None:
+        return None
+    glued = _GLUED.match(found[3] or "")
+    function, source = (glued[1], glued[2]) if glued is not None else (found[3] or "", "")
+    frame = CodeFrame(file=found[1], line=int(found[2]), function=_function(function), source=source, origin=origin)
+    return frame, "plain"
+
+
+def _function(text: str) -> str:
+    """The name of a function that IPython shows with its arguments, '' for a cell."""
+    name = text.split("(")[0].strip()
+    return "" if name.startswith("<cell") else name

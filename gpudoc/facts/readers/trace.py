@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from gpudoc.control_characters import escape_line
 from gpudoc.errors import GpudocError
-from gpudoc.facts.readers.code_paths import owner_of
+from gpudoc.facts.readers.python_errors import owner_of
 from gpudoc.frozen import dataclass
 from gpudoc.patterns import Pattern
 

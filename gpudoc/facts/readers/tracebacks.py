@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from gpudoc.facts.readers.code_frames import Style, read_frame
 from gpudoc.facts.readers.prefixes import unprefixed
-from gpudoc.facts.readers.python_errors import CodeFrame, ErrorChain, Link, PythonError
+from gpudoc.facts.readers.python_errors import CodeFrame, ErrorChain, Link, PythonError, Style, read_frame
 from gpudoc.patterns import Match, Pattern
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpudoc.facts.readers.code_frames import read_frame
+from gpudoc.facts.readers.python_errors import read_frame
 
 COLAB = "https://localhost:8080/#"
 

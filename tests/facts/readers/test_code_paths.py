@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpudoc.facts.readers.code_paths import owner_of
+from gpudoc.facts.readers.python_errors import owner_of
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gpudoc.facts.readers.job_files import find_logs, identify, names_ranks
+from gpudoc.facts.readers.intake import names_ranks
+from gpudoc.facts.readers.job_files import find_logs, identify
 
 
 def ranks_of(*names: str) -> list[int | None]:
