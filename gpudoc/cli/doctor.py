@@ -19,7 +19,7 @@ from gpudoc.cli.options import (
     VerboseFlag,
     complete_cause,
 )
-from gpudoc.cli.piped import is_text_piped_in, point_out_unread
+from gpudoc.cli.piped import point_out_unread, sources_or_stdin
 
 if TYPE_CHECKING:
     from gpudoc.facts.readers.model import Language
@@ -113,9 +113,7 @@ def doctor(
     if show_list or explain is not None:
         return show_catalogue(explain, as_json=json)
     asks_else = watched or quick or python is not None or expect_gpus is not None
-    given, left_out = tuple(sources or ()), tuple(ignore or ())
-    if not given and not asks_else and is_text_piped_in():
-        given = ("-",)
+    given, left_out = sources_or_stdin(sources, asks_else=asks_else), tuple(ignore or ())
     output = Output(
         json=json, markdown=markdown, html=html, sarif=sarif, sources=given, out=out,
         verbose=verbose, plain=plain, redact=not no_redact,
@@ -133,8 +131,7 @@ def doctor(
         progress.advance(0.0, 0.0, "reads" if given else "examining the driver, PyTorch and this machine")
         report = examine(asked, progress)
     show(report, output)
-    if not given:
-        point_out_unread()
+    point_out_unread(given)
     return report.exit_code(fail_on.value)
 
 

@@ -6,6 +6,7 @@ import array
 import os
 import stat
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 
@@ -29,9 +30,14 @@ def waits(handle: int = 0) -> bool:
     return stat.S_ISFIFO(status.st_mode) and _num_waiting(handle) > 0
 
 
-def point_out_unread() -> None:
-    """Say on stderr that a text waits on stdin, where one does."""
-    if waits():
+def sources_or_stdin(sources: Sequence[str] | None, *, asks_else: bool) -> tuple[str, ...]:
+    """The sources that were typed; without any, and without something else that is asked, what is piped in: '-'."""
+    return ("-",) if not sources and not asks_else and is_text_piped_in() else tuple(sources or ())
+
+
+def point_out_unread(sources: Sequence[str]) -> None:
+    """Say on stderr that a text waits on stdin, where one does and no source was given."""
+    if not sources and waits():
         from gpudoc.render.console import print_lines
 
         print_lines("gpudoc: text is waiting on stdin, but was not read; to read it: gpudoc doctor -", sys.stderr)
