@@ -71,7 +71,7 @@ def test_the_speed_of_a_script_that_runs_ahead_of_its_gpu_is_the_gpus(standin, t
     """It reads nothing of its GPU and copies without waiting: ten launches a step, long before they run."""
     (tmp_path / "train.py").write_text(AHEAD)
     gpus, command = standin(clock="virtual", memory="1G"), (sys.executable, "train.py", str(SECOND), "0")
-    own_s = json.loads(gpus.run(*command).stdout)
+    own_s, _ = json.loads(gpus.run(*command).stdout)
     done = gpus.gpudoc("tune", "--only", "look", "--json", "--in-place", "--", *command)
     assert done.returncode == 0, done.stderr
     script = json.loads(done.stdout)["script"]
