@@ -5,28 +5,23 @@ Of two of them the later one is compared with the earlier.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from gpudoc.errors import GpudocError
-from gpudoc.facts.readers.large_file import GZIP, open_regular
+from gpudoc.facts.readers.genre import is_trace
+from gpudoc.facts.readers.large_file import read_head
 from gpudoc.render.doctor_output import Output
 from gpudoc.shell import quote_path
 
-# how far into a file one of its signs stands
-_LOOKED_AT = 200_000
-# with neither at its beginning nor one of the words in it, a file is no trace and no record
-_BEGINNINGS = (GZIP, b"SQLite format 3\x00")
-_WORDS = (b'"traceEvents"', b'"deviceProperties"', b'"ph"', b'"gpudoc.fleet.')
+# how far into a file the sign of a record stands
+_SIGN, _LOOKED_AT = b'"gpudoc.fleet.', 200_000
 # within so many bytes a record that gpudoc wrote says what it is, also one that was cut off
 _HEAD = 400
 
 
 def judge_documents(sources: Sequence[str], ignore: tuple[str, ...], fail_on: str, output: Output) -> int | None:
     """Judge traces or records of fleets; the exit code, None when the sources are neither."""
-    if not any(source != "-" and _may_be_one(source) for source in sources):
-        return None
     if are_traces(sources):
         output.refuse_sarif("a trace or a fleet's record")
         return judge_traces(sources, ignore, fail_on, output)
@@ -36,22 +31,8 @@ def judge_documents(sources: Sequence[str], ignore: tuple[str, ...], fail_on: st
     return None
 
 
-def _may_be_one(source: str) -> bool:
-    """Whether it is a file that shows a sign of a trace or of a record; that of most texts shows none."""
-    try:
-        if not Path(source).is_file():
-            return False
-        with os.fdopen(open_regular(Path(source)), "rb") as file:
-            head = file.read(_LOOKED_AT)
-    except OSError:
-        return False
-    return head.startswith(_BEGINNINGS) or any(word in head for word in _WORDS)
-
-
 def are_traces(sources: Sequence[str]) -> bool:
     """Whether all of these are profiler traces; GpudocError for a mixture with other sources."""
-    from gpudoc.facts.readers.kineto import is_trace
-
     found = [source for source in sources if source != "-" and is_trace(Path(source))]
     if found and len(found) < len(sources):
         raise GpudocError(f"{found[0]} is a profiler trace, but other sources are not", hint="give only traces")
@@ -70,17 +51,13 @@ def are_fleets(sources: Sequence[str]) -> bool:
 
 
 def _is_fleet(source: str) -> bool:
+    head = b"" if source == "-" else read_head(Path(source), _LOOKED_AT)
+    if _SIGN not in head:
+        return False
     from gpudoc.facts.readers import intake
-    from gpudoc.reading import is_file
-
-    if source == "-" or not is_file(source):
-        return False
-    data = intake.load(Path(source))
-    if b'"gpudoc.fleet.' not in data[:_LOOKED_AT]:
-        return False
     from gpudoc.fleet.documents import is_record
 
-    return b'"gpudoc.fleet.' in data[:_HEAD] or is_record(intake.read_document(data))
+    return _SIGN in head[:_HEAD] or is_record(intake.read_document(intake.load(Path(source))))
 
 
 def judge_traces(sources: Sequence[str], ignore: Sequence[str], fail_on: str, output: Output) -> int:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import ast
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from gpudoc.facts.readers.large_file import read_head
 from gpudoc.facts.readers.words import Words
 from gpudoc.frozen import dataclass
 from gpudoc.patterns import MULTILINE, Pattern
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 Genre = Literal["paste", "chapters", "documentation", "source", "configuration"]
 
+# how a file of Nsight Systems begins, and how far into a trace of torch.profiler one of its signs stands
+SQLITE, _HEAD = b"SQLite format 3\x00", 1 << 16
 _MOST_CHARACTERS = 200_000
 _FENCE = Pattern(r"^\s{0,3}(?:```|~~~)")
 _HEADING = Pattern(r"^#{1,6} +\S")
@@ -143,6 +147,17 @@ _KINDS: tuple[tuple[str, Pattern | Words], ...] = (
         Words(r"\b(?:pip3?|conda|uv|poetry) (?:install|add|sync|update)\b|No matching distribution"),
     ),
 )
+
+
+def is_trace(path: Path) -> bool:
+    """Whether the file is a profiler's trace, by its beginning."""
+    head = read_head(path, _HEAD)
+    if head.startswith(SQLITE):
+        return True
+    text = head.decode("utf-8", "replace")
+    if text.lstrip("\ufeff \r\n\t")[:1] == "[":
+        return '"ph"' in text and '"ts"' in text
+    return '"traceEvents"' in text or ('"schemaVersion"' in text and '"deviceProperties"' in text)
 
 
 def recognise(text: Text, gather: Gather) -> None:

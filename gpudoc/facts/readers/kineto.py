@@ -8,13 +8,13 @@ from __future__ import annotations
 import codecs
 import json
 import os
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpudoc.errors import GpudocError
-from gpudoc.facts.readers.large_file import GZIP, LargeFile, blocks, open_regular
+from gpudoc.facts.readers.genre import SQLITE
+from gpudoc.facts.readers.large_file import LargeFile, blocks, open_regular
 from gpudoc.patterns import Match, Pattern
 
 if TYPE_CHECKING:
@@ -29,28 +29,8 @@ _MOST_EVENTS, _FEWEST_BYTES = 100_000, 3
 # a trace is packed to a thirtieth, and never to a hundredth
 _MOST_RATIO = 250
 _BETWEEN, _USUAL_BLANKS = " \r\n\t,", 64
-_SQLITE = b"SQLite format 3\x00"
 _EVENTS = Pattern(r'"traceEvents"\s*:\s*\[')
 _RANK = Pattern(r'"distributedInfo"\s*:\s*\{[^{}]{0,2000}?"rank"\s*:\s*(\d{1,6})')
-
-
-def is_trace(path: Path) -> bool:
-    """Whether the file is a profiler's trace, by its beginning."""
-    try:
-        if not path.is_file():
-            return False
-        with os.fdopen(open_regular(path), "rb") as file:
-            head = file.read(_HEAD)
-        if head[:2] == GZIP:
-            head = zlib.decompressobj(wbits=31).decompress(head, _HEAD)
-    except (OSError, zlib.error):
-        return False
-    if head.startswith(_SQLITE):
-        return True
-    text = head.decode("utf-8", "replace")
-    if text.lstrip("\ufeff \r\n\t")[:1] == "[":
-        return '"ph"' in text and '"ts"' in text
-    return '"traceEvents"' in text or ('"schemaVersion"' in text and '"deviceProperties"' in text)
 
 
 def read_trace(path: Path) -> Trace:
@@ -62,7 +42,7 @@ def read_trace(path: Path) -> Trace:
     try:
         handle = open_regular(path)
         data = LargeFile(handle, os.fstat(handle).st_size)
-        if data[: len(_SQLITE)] == _SQLITE:
+        if data[: len(SQLITE)] == SQLITE:
             return read_database(path)
         rank, is_cut = _read_events(
             _pieces(blocks(data, _CHUNK), _MOST_RATIO * len(data)), gather, _MOST_EVENTS + len(data) // _FEWEST_BYTES

@@ -34,6 +34,18 @@ def open_regular(path: Path) -> int:
     return handle
 
 
+def read_head(path: Path, size: int) -> bytes:
+    """At most the first `size` bytes, unpacked when gzip wrote them; none of what is no file or cannot be read."""
+    try:
+        if not path.is_file():
+            return b""
+        with os.fdopen(open_regular(path), "rb") as file:
+            head = file.read(size)
+        return zlib.decompressobj(wbits=31).decompress(head, size) if head[:2] == GZIP else head
+    except (OSError, zlib.error):
+        return b""
+
+
 def blocks(data: bytes | LargeFile, size: int) -> Iterator[bytes]:
     """What a file holds in blocks of at most `size`, unpacked when gzip wrote it, of a damaged one the beginning."""
     if data[:2] != GZIP:

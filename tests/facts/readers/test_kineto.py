@@ -8,7 +8,8 @@ import pytest
 
 from gpudoc.errors import GpudocError
 from gpudoc.facts.readers import kineto as reader
-from gpudoc.facts.readers.kineto import is_trace, read_trace
+from gpudoc.facts.readers.genre import is_trace
+from gpudoc.facts.readers.kineto import read_trace
 from gpudoc.facts.readers.trace import TraceGather
 from tests.fakes.traces import Step, planted, write_nsys
 

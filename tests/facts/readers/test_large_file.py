@@ -7,8 +7,9 @@ import pytest
 
 from gpudoc.errors import GpudocError
 from gpudoc.facts.readers import large_file
+from gpudoc.facts.readers.genre import is_trace
 from gpudoc.facts.readers.job_files import JobFile, is_log
-from gpudoc.facts.readers.kineto import is_trace, read_trace
+from gpudoc.facts.readers.kineto import read_trace
 from gpudoc.facts.readers.large_file import LargeFile, blocks, open_regular
 
 
