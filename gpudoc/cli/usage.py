@@ -116,10 +116,10 @@ class Misplaced:
 def misplaced_options(
     own: Sequence[str], watched: Sequence[str], options_of: Callable[[str], Mapping[str, bool]]
 ) -> Misplaced | None:
-    """The options behind the script of `watched` that gpudoc's command has and the script's text does not name.
+    """The options behind the script in `watched` that belong to gpudoc's command and that the script never mentions.
 
-    `options_of` gives the options of a command, each with whether a value follows it. None where there is no such
-    option, or no script of Python whose text can be read.
+    `options_of` gives the options of a command, each with whether a value follows it. None without such an
+    option, or without a Python script whose text can be read.
     """
     place = next((i for i, word in enumerate(watched) if word.endswith(".py")), None)
     if place is None or not own or not any(word.startswith("--") for word in watched[place:]):

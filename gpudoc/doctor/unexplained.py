@@ -23,11 +23,11 @@ _LAST_LINE = Pattern(
 _TRACEBACK = Pattern(r"Traceback\s+\(most\s+recent\s+call\s+last\)")
 _DEVICE_WORDS = Pattern(
     r"(?i)cuda|nvml|nvidia-smi\s+has\s+failed|nccl|cudnn|cublas|\bxid\b|gpu\s+(?:not|is\s+lost)|out\s+of\s+memory|"
-    r"segmentation\s+fault|illegal\s+instruction|core\s+dumped|SIG(?:SEGV|KILL|BUS|ABRT)"
+    r"segmentation\s+fault|illegal\s+instruction|core\s+dumped|SIG(?:SEGV|KILL|BUS|ABRT)|0xC0000005|access\s+violation"
 )
 _FAILURE_WORDS = Pattern(
     r"(?i)\berror\b|\bfail(?:ed|ure)\b|exception|\bkilled\b|\babort(?:ed)?\b|not\s+available|returns?\s+false|"
-    r"segmentation\s+fault|illegal\s+instruction|core\s+dumped"
+    r"segmentation\s+fault|illegal\s+instruction|core\s+dumped|0xC0000005|access\s+violation"
 )
 _SLOW = Listed("slow")
 _FAULTS_OF_NOBODY = 3

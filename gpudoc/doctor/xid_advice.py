@@ -19,7 +19,7 @@ got_over = _steps("got_over")
 
 
 def advise_for(row: Xid | None, level: Level) -> Advise:
-    """Steps for a number: what its row asks for, or what the message's own 'fatal' means where there is no row."""
+    """Steps for a number: those of its row, or without a row those for what the message calls fatal."""
     if row is None:
         return advise("reset_fabric") if level == "fatal" else _steps("unknown")
     if row.code > 10_000 and row.action == "RESET_GPU":

@@ -132,7 +132,14 @@ def test_a_segmentation_fault_that_nothing_explains_is_unknown():
 
 
 @pytest.mark.parametrize(
-    "said", ["Segmentation fault (core dumped)", "Segmentation fault", "Illegal instruction (core dumped)"]
+    "said",
+    [
+        "Segmentation fault (core dumped)",
+        "Segmentation fault",
+        "Illegal instruction (core dumped)",
+        "Process finished with exit code -1073741819 (0xC0000005)",
+        "Windows fatal exception: access violation",
+    ],
 )
 def test_a_crash_in_native_code_alone_asks_for_its_python_stack(said):
     report = report_of(said)

@@ -152,7 +152,7 @@ def _find(cause: str, evidence: Evidence) -> Iterator[Finding | Skip]:
     if places[0] > walked.ended:
         nothing = any(finding.id == "no_gpu_on_machine" for finding in walked.findings)
         yield Skip(
-            "there is no GPU" if nothing else f"not reached: the chain already breaks at: {LINKS[walked.ended].name}"
+            "there is no GPU" if nothing else f"not checked, because an earlier link failed: {LINKS[walked.ended].name}"
         )
 
 

@@ -92,9 +92,9 @@ def _no_reason(machine: Machine) -> str:
 class GpuCheck:
     """A cause and all signs of it on one GPU.
 
-    A GPU passes when each sign was asked, or is not supported by it while another was. `only` says to which GPUs the
-    cause can apply at all, and `unasked` why it cannot be looked for on a whole machine. `told` is the severity where
-    a text states the facts: what a driver that answers got over is there what happened.
+    A GPU passes when every sign that it supports was read, and at least one was. `only` says which GPUs the cause can
+    apply to, and `unasked` why a whole machine cannot be checked for it. `told` is the severity in a pasted text, where
+    a fault that the driver got over is still what happened.
     """
 
     cause: str

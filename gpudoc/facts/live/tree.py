@@ -324,7 +324,7 @@ def _counter(first: Mapping[str, int], last: Mapping[str, int], name: str) -> Fa
 def _finish(pid: int, track: _Track) -> ProcessTrack:
     no_schedstat = "no /proc/PID/schedstat"
     rank = track.environment.get("RANK", "")
-    switches = _difference(track.first_switches, track.last_switches, "there is no counter of context switches")
+    switches = _difference(track.first_switches, track.last_switches, "the system counts no context switches")
     return ProcessTrack(
         pid=pid,
         parent=track.first.parent,

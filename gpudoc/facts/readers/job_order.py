@@ -52,9 +52,9 @@ class Lead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leads:
-    """The ranks with the strongest kind of sign, likeliest first, and by what their order is known.
+    """The ranks with the strongest kind of sign, likeliest first, and what shows their order.
 
-    `alike`: most ranks of the job show the same, so that the cause is common to all.
+    `alike`: most ranks of the job show the same sign, so the cause is common to all.
     """
 
     kind: EndKind

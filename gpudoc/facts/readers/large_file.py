@@ -35,7 +35,7 @@ def open_regular(path: Path) -> int:
 
 
 def read_head(path: Path, size: int) -> bytes:
-    """At most the first `size` bytes, unpacked when gzip wrote them; none of what is no file or cannot be read."""
+    """At most the first `size` bytes, unpacked when gzip wrote them; none without a file that can be read."""
     try:
         if not path.is_file():
             return b""

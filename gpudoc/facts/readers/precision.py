@@ -36,7 +36,7 @@ _SENTENCE_ENDS = Pattern(r"[.;!?]\s|\n")
 
 
 def read(text: Text, gather: Gather) -> None:
-    """Put the precision into `gather` where a text about losses says it; one without any of `WORDS` does not."""
+    """Put the precision into `gather` where a text about losses says it; a text without any of `WORDS` says none."""
     if not text.may_hold(_ABOUT_LOSSES):
         return
     half = [mention for mention in text.find_all(_HALF) if not _is_off(text, mention)]

@@ -75,7 +75,7 @@ class Timeline:
 
 
 def summarise(trace: Trace) -> Timeline:
-    """The trace's steps by part, of the GPU that worked most; of the main thread where there is no GPU."""
+    """The trace's steps by part, of the GPU that worked most, or of the main thread without a GPU."""
     window = _window(trace)
     device = max(trace.devices, key=lambda one: _length(_merged(trace.devices[one])), default=None)
     found = {kind: _clipped(_merged(spans), window) for kind, spans in trace.host.items()}

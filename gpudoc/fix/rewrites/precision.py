@@ -83,7 +83,7 @@ def _from_arrays(source: Source) -> list[Proposal]:
     edits = _in_its_function(source, origins[0], torch) if len(origins) == 1 else None
     edits = edits or _by_a_function(source, origins, torch)
     if edits is None:
-        return [site.refuse("there is no place behind the imports for a function, or its name is taken")]
+        return [site.refuse("no name or no place after the imports is free for a new function")]
     return [site.change(edits, "Networks with ReLU may part from what they were after many steps.")]
 
 

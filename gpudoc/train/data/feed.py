@@ -1,4 +1,4 @@
-"""Feeding: chunks are read when a step asks for them, or ahead of it by workers; opened again at any step."""
+"""Feeds give a step its chunks, which workers read ahead or this process reads on demand; one can start at any step."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The order of a training step, run by training, by tune's trials and by the plan: a change reaches all three.
 
-A step can be done again: the state before it is kept, and the first updates, in which optimizers make theirs, are tried
-beforehand.
+`Undo` keeps the state before a step, so that the step can run again. `Guard` tries the first updates, in which an
+optimizer allocates its state, before it makes them.
 """
 
 from __future__ import annotations
