@@ -24,6 +24,8 @@ from pathlib import Path
 
 from in_parts import commit
 
+from gpudoc.process.openmp import SPINS, SPINS_IN_A_CROWD
+
 CHILD = """
 import sys, time, torch
 from torch import nn
@@ -159,7 +161,20 @@ def tables(found: dict, options: argparse.Namespace) -> str:
                     ratios = [a / b for a, b in zip(mine, other, strict=True)]
                     cells.append(f"{statistics.median(ratios):.2f}")
                 lines.append(f"| {load} | {net} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    return "\n".join([*lines, *chosen(found, counts, loads)])
+
+
+def chosen(found: dict, counts: list[str], loads: list[int]) -> list[str]:
+    """What gpudoc asks for by the load at its start, of what it does alone."""
+    if not {SPINS, SPINS_IN_A_CROWD} <= set(counts) or 0 not in loads:
+        return []
+    lines = ["", "## As gpudoc chooses at its start, of what it does alone", ""]
+    lines += [f"| loops | count | {' | '.join(NETS)} |", "|---|---|" + "---|" * len(NETS)]
+    for load in [load for load in loads if load]:
+        pairs = [zip(found[load, net, SPINS_IN_A_CROWD], found[0, net, SPINS], strict=True) for net in NETS]
+        cells = [f"{statistics.median(a / b for a, b in pair):.2f}" for pair in pairs]
+        lines.append(f"| {load} | {SPINS_IN_A_CROWD} | {' | '.join(cells)} |")
+    return lines
 
 
 def main() -> None:

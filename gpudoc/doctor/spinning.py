@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from dataclasses import field
 
 from gpudoc.doctor.model import Finding, Observation, Remedy
@@ -14,6 +15,8 @@ from gpudoc.process.openmp import OpenMp, own_openmp
 _FELT_CPUS = 0.5
 # threads of a team that have no CPU of their own, on average
 _LACKING_CPUS = 0.5
+# of ten ticks of the kernel's clock on each CPU
+_LOOK_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +48,16 @@ def may_sleep(other_cpus: float) -> bool:
     """Whether threads of what is started here spin next to others, and nobody has said how they are to wait."""
     crowd = crowd_here(other_cpus)
     return find_spinning(crowd) is not None and not crowd.openmp.is_told
+
+
+def is_crowded() -> bool:
+    """The same by what others compute on these CPUs during the next tenth of a second."""
+    from gpudoc.process.beside import LoadMeter
+
+    meter = LoadMeter()
+    time.sleep(_LOOK_S)
+    found = meter.read()
+    return found is not None and may_sleep(found.other_cpus)
 
 
 def find_spinning(crowd: Crowd) -> Finding | None:

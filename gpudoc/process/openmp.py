@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -17,10 +17,10 @@ RUNTIMES: tuple[Runtime, ...] = ("libgomp", "libiomp5", "libomp")
 # the variables that say how a thread waits for the others of its team, and those of them that only one kind reads
 WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 _GNU_ALONE, _LLVM_ALONE = "GOMP_SPINCOUNT", "KMP_BLOCKTIME"
-# how often a thread of libgomp looks whether it may go on before it sleeps, in what gpudoc itself computes. libgomp's
-# own 300,000 are some 10 ms, spent while another process has the CPU of the thread that is waited for
-# (benchmarks/spinning.py)
-SPINS = "3000"
+# how often a thread of libgomp looks whether it may go on before it sleeps, in what gpudoc itself computes; and the
+# same where others compute on its CPUs as it starts. libgomp's own 300,000 are some 10 ms, spent while another process
+# has the CPU of the thread that is waited for (benchmarks/spinning.py)
+SPINS, SPINS_IN_A_CROWD = "3000", "0"
 _NAME = Pattern(r"/(libgomp|libiomp5|libomp)[^/]*\.(?:so|dylib)[^/]*$")
 
 
@@ -102,14 +102,15 @@ def own_openmp() -> OpenMp:
     return OpenMp(_first(files), {name: os.environ[name] for name in WAITING if name in os.environ})
 
 
-def bound_spinning() -> None:
-    """Let waiting threads of what this process and its children compute sleep soon; what somebody has set stays.
+def bound_spinning(is_crowded: Callable[[], bool]) -> None:
+    """Let waiting threads of what this process and its children compute sleep soon, or at once where it is crowded.
 
-    To be called before torch is imported, which loads the runtime, and not where a command of the user's is started.
+    What somebody has set stays, and then nobody asks whether it is crowded. To be called before torch is imported,
+    which loads the runtime, and not where a command of the user's is started.
     """
     found = own_openmp()
     if found.runtime == "libgomp" and not found.settings:
-        os.environ[_GNU_ALONE] = SPINS
+        os.environ[_GNU_ALONE] = SPINS_IN_A_CROWD if is_crowded() else SPINS
 
 
 def missing_environment(wait_policy: str, device_type: str | None = None) -> dict[str, str]:

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from gpudoc.process.openmp import SPINS, WAITING, own_openmp
+from gpudoc.process.openmp import SPINS, SPINS_IN_A_CROWD, WAITING, own_openmp
 
 needs_libgomp = pytest.mark.skipif(own_openmp().runtime != "libgomp", reason="torch has another OpenMP runtime here")
 
@@ -29,7 +29,8 @@ def spin_count(done):
 @needs_libgomp
 def test_bench_says_how_its_threads_wait(tmp_path):
     line = ("bench", "--quick", "--device", "cpu", "--only", "clock", "--json")
-    assert spin_count(gpudoc(tmp_path, *line)) == SPINS
+    # whichever the rest of this machine asked for at its start
+    assert spin_count(gpudoc(tmp_path, *line)) in (SPINS, SPINS_IN_A_CROWD)
     assert spin_count(gpudoc(tmp_path, *line, GOMP_SPINCOUNT="77")) == "77"
 
 
@@ -41,7 +42,9 @@ def test_a_training_has_it_before_torch_is_loaded(tmp_path, more):
     line = ("train", "--model", "quickstart", "--device", "cpu", "--steps", "1", "--no-preflight", "--plain", *more)
     done = gpudoc(tmp_path, *line, OMP_DISPLAY_ENV="verbose")
     assert done.returncode == 0, done.stderr
-    assert f"GOMP_SPINCOUNT = '{SPINS}'" in done.stderr
+    counts = {count for count in (SPINS, SPINS_IN_A_CROWD) if f"GOMP_SPINCOUNT = '{count}'" in done.stderr}
+    # the ranks have what the first process found
+    assert len(counts) == 1
 
 
 def test_a_command_keeps_what_it_has(tmp_path):

@@ -1,7 +1,8 @@
 import pytest
 
 from gpudoc.doctor import spinning
-from gpudoc.doctor.spinning import Crowd, find_spinning, may_sleep
+from gpudoc.doctor.spinning import Crowd, find_spinning, is_crowded, may_sleep
+from gpudoc.process.beside import Beside
 from gpudoc.process.openmp import SPINS, OpenMp
 
 GOMP = OpenMp("libgomp")
@@ -56,3 +57,16 @@ def test_threads_of_what_is_started_here_may_sleep(monkeypatch, others, settings
     monkeypatch.setattr("gpudoc.facts.host.cpus_usable", lambda: 2.0)
     monkeypatch.setattr(spinning, "own_openmp", lambda: OpenMp("libgomp", settings))
     assert may_sleep(others) is may
+
+
+@pytest.mark.parametrize(
+    ("others", "crowded"), [(1.0, True), (0.1, False), (None, False)], ids=["loop", "idle", "not read"]
+)
+def test_it_is_crowded_where_the_kernel_counts_others_on_these_cpus(monkeypatch, others, crowded):
+    counted = None if others is None else Beside(other_cpus=others, other_share=0.5, share=0.5, stolen_share=None)
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    monkeypatch.setattr("gpudoc.facts.host.cpus_usable", lambda: 2.0)
+    monkeypatch.setattr(spinning, "own_openmp", lambda: GOMP)
+    monkeypatch.setattr(spinning.time, "sleep", lambda _: None)
+    monkeypatch.setattr("gpudoc.process.beside.LoadMeter.read", lambda _: counted)
+    assert is_crowded() is crowded
