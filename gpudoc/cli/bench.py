@@ -71,10 +71,9 @@ def bench(
     """
     if slurm is None:
         require_training("bench")
-    from gpudoc.doctor.spinning import is_crowded
-    from gpudoc.process.openmp import bound_spinning
+    from gpudoc.doctor.spinning import bound_spinning
 
-    bound_spinning(is_crowded)
+    bound_spinning()
     if across or slurm or bad_hosts:
         from gpudoc.cli.across import AcrossOutput, Start, measure_fleet
         from gpudoc.fleet.across import AcrossOptions as Fleet

@@ -51,11 +51,10 @@ def require_training(command: str) -> None:
 
 def import_torch(needed: bool, quiet: bool) -> None:
     """Import torch if that is needed; a terminal shows that something is going on during those seconds."""
-    from gpudoc.doctor.spinning import is_crowded
-    from gpudoc.process.openmp import bound_spinning
+    from gpudoc.doctor.spinning import bound_spinning
 
     # the runtime reads it once, with torch: here, or in the ranks that are started from here
-    bound_spinning(is_crowded)
+    bound_spinning()
     if not needed:
         return
     require_training("train")

@@ -44,13 +44,12 @@ def tune(
         if html:
             raise GpudocError("--html shows a search, but --target predicts without one", hint="leave out one of them")
         return _predict(options, as_json=as_json, plain=plain)
-    from gpudoc.doctor.spinning import is_crowded
-    from gpudoc.process.openmp import bound_spinning
+    from gpudoc.doctor.spinning import bound_spinning
     from gpudoc.render.tune import show
     from gpudoc.render.tune_page import save
     from gpudoc.tune.run import run
 
-    bound_spinning(is_crowded)
+    bound_spinning()
     with Live(plain=plain or as_json, keep=verbose) as progress:
         result = run(options, progress, since=started)
     if html:

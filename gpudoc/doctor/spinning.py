@@ -9,7 +9,7 @@ from dataclasses import field
 
 from gpudoc.doctor.model import Finding, Observation, Remedy
 from gpudoc.frozen import dataclass
-from gpudoc.process.openmp import OpenMp, own_openmp
+from gpudoc.process.openmp import GNU_ALONE, SPINS, SPINS_IN_A_CROWD, OpenMp, own_openmp
 
 # below this others are a moment's work
 _FELT_CPUS = 0.5
@@ -50,14 +50,25 @@ def may_sleep(other_cpus: float) -> bool:
     return find_spinning(crowd) is not None and not crowd.openmp.is_told
 
 
-def is_crowded() -> bool:
-    """The same by what others compute on these CPUs during the next tenth of a second."""
+def bound_spinning() -> None:
+    """Let waiting threads of what this process and its children compute sleep soon, at once where others compute.
+
+    What somebody has set stays. To be called before torch is imported, which loads the runtime, and not where a command
+    of the user's is started.
+    """
+    found = own_openmp()
+    if found.runtime == "libgomp" and not found.settings:
+        os.environ[GNU_ALONE] = SPINS_IN_A_CROWD if may_sleep(_others_now()) else SPINS
+
+
+def _others_now() -> float:
+    """CPUs of those that this process may use which others keep busy during the next tenth of a second."""
     from gpudoc.process.beside import LoadMeter
 
     meter = LoadMeter()
     time.sleep(_LOOK_S)
     found = meter.read()
-    return found is not None and may_sleep(found.other_cpus)
+    return found.other_cpus if found is not None else 0.0
 
 
 def find_spinning(crowd: Crowd) -> Finding | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -16,7 +16,7 @@ RUNTIMES: tuple[Runtime, ...] = ("libgomp", "libiomp5", "libomp")
 
 # the variables that say how a thread waits for the others of its team, and those of them that only one kind reads
 WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
-_GNU_ALONE, _LLVM_ALONE = "GOMP_SPINCOUNT", "KMP_BLOCKTIME"
+GNU_ALONE, _LLVM_ALONE = "GOMP_SPINCOUNT", "KMP_BLOCKTIME"
 # how often a thread of libgomp looks whether it may go on before it sleeps, in what gpudoc itself computes; and the
 # same where others compute on its CPUs as it starts. libgomp's own 300,000 are some 10 ms, spent while another process
 # has the CPU of the thread that is waited for (benchmarks/spinning.py)
@@ -36,19 +36,19 @@ class OpenMp:
         """Whether a thread that waits sleeps at once, as somebody has asked it to."""
         if self.settings.get("OMP_WAIT_POLICY", "").strip().lower() == "passive":
             return True
-        own = _GNU_ALONE if self.runtime == "libgomp" else _LLVM_ALONE
+        own = GNU_ALONE if self.runtime == "libgomp" else _LLVM_ALONE
         return self.settings.get(own, "").strip() == "0"
 
     @property
     def is_bounded(self) -> bool:
         """Whether a thread that waits spins as briefly as in gpudoc's own processes."""
-        return self.runtime == "libgomp" and self.settings.get(_GNU_ALONE, "").strip() == SPINS
+        return self.runtime == "libgomp" and self.settings.get(GNU_ALONE, "").strip() == SPINS
 
     @property
     def is_told(self) -> bool:
-        """Whether somebody has set how threads wait, by a variable that this runtime reads; not `bound_spinning`."""
-        unread = {"libgomp": _LLVM_ALONE, "libiomp5": _GNU_ALONE, "libomp": _GNU_ALONE}
-        passed_over = {unread.get(self.runtime or ""), _GNU_ALONE if self.is_bounded else None}
+        """Whether somebody has set how threads wait, by a variable that this runtime reads; gpudoc is not somebody."""
+        unread = {"libgomp": _LLVM_ALONE, "libiomp5": GNU_ALONE, "libomp": GNU_ALONE}
+        passed_over = {unread.get(self.runtime or ""), GNU_ALONE if self.is_bounded else None}
         return any(name not in passed_over for name in self.settings)
 
     @property
@@ -57,7 +57,7 @@ class OpenMp:
         gnu, llvm = {"OMP_WAIT_POLICY": "passive"}, {_LLVM_ALONE: "0"}
         if self.is_bounded:
             # a count goes before the policy
-            gnu[_GNU_ALONE] = "0"
+            gnu[GNU_ALONE] = "0"
         match self.runtime:
             case "libgomp":
                 return gnu
@@ -100,17 +100,6 @@ def own_openmp() -> OpenMp:
     folders += [place.parents[2] for place in places if len(place.parents) > 2]
     files = (str(file) for folder in folders if folder.is_dir() for file in sorted(folder.iterdir()))
     return OpenMp(_first(files), {name: os.environ[name] for name in WAITING if name in os.environ})
-
-
-def bound_spinning(is_crowded: Callable[[], bool]) -> None:
-    """Let waiting threads of what this process and its children compute sleep soon, or at once where it is crowded.
-
-    What somebody has set stays, and then nobody asks whether it is crowded. To be called before torch is imported,
-    which loads the runtime, and not where a command of the user's is started.
-    """
-    found = own_openmp()
-    if found.runtime == "libgomp" and not found.settings:
-        os.environ[_GNU_ALONE] = SPINS_IN_A_CROWD if is_crowded() else SPINS
 
 
 def missing_environment(wait_policy: str, device_type: str | None = None) -> dict[str, str]:

@@ -9,10 +9,7 @@ import pytest
 from gpudoc.process import openmp
 from gpudoc.process.openmp import (
     SPINS,
-    SPINS_IN_A_CROWD,
-    WAITING,
     OpenMp,
-    bound_spinning,
     missing_environment,
     missing_for_any,
     openmp_of,
@@ -146,65 +143,8 @@ def test_without_torch_nothing_is_known(monkeypatch):
     assert own_openmp().runtime is None
 
 
-def not_asked():
-    raise AssertionError("somebody has said how threads wait")
-
-
-def test_what_gpudoc_computes_with_spins_briefly_unless_somebody_has_said_how(monkeypatch):
-    monkeypatch.setattr(openmp, "own_openmp", lambda: OpenMp("libgomp", settings_here()))
-    for name in WAITING:
-        monkeypatch.delenv(name, raising=False)
-    bound_spinning(lambda: False)
-    found = openmp.own_openmp()
-    assert (found.is_bounded, found.is_told, found.is_passive) == (True, False, False)
-    monkeypatch.setenv("GOMP_SPINCOUNT", "77")
-    bound_spinning(not_asked)
-    assert settings_here() == {"GOMP_SPINCOUNT": "77"}
-    monkeypatch.delenv("GOMP_SPINCOUNT")
-    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
-    bound_spinning(not_asked)
-    assert settings_here() == {"OMP_WAIT_POLICY": "active"}
-
-
-def test_where_others_compute_at_its_start_threads_sleep_at_once(monkeypatch):
-    monkeypatch.setattr(openmp, "own_openmp", lambda: OpenMp("libgomp", settings_here()))
-    for name in WAITING:
-        monkeypatch.delenv(name, raising=False)
-    bound_spinning(lambda: True)
-    assert openmp.own_openmp().is_passive
-    # a child, and a second command of the same process, find it set
-    bound_spinning(not_asked)
-    assert settings_here() == {"GOMP_SPINCOUNT": SPINS_IN_A_CROWD}
-
-
-@pytest.mark.parametrize("runtime", ["libiomp5", "libomp", None])
-def test_another_runtime_waits_as_it_does(runtime, monkeypatch):
-    monkeypatch.setattr(openmp, "own_openmp", lambda: OpenMp(runtime))
-    for name in WAITING:
-        monkeypatch.delenv(name, raising=False)
-    bound_spinning(not_asked)
-    assert settings_here() == {}
-
-
-def settings_here():
-    return {name: os.environ[name] for name in WAITING if name in os.environ}
-
-
 def test_a_profile_that_asks_for_sleep_gets_it_where_spinning_is_bounded():
     """GOMP_SPINCOUNT goes before OMP_WAIT_POLICY."""
     bounded = OpenMp("libgomp", {"GOMP_SPINCOUNT": SPINS})
     assert bounded.passive == {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
     assert OpenMp("libgomp", bounded.passive).is_told
-
-
-def test_the_runtime_reads_it_where_torch_is_imported_afterwards():
-    """libgomp reads its variables once, as it is loaded, and shows with OMP_DISPLAY_ENV what it has read."""
-    if openmp.own_openmp().runtime != "libgomp":
-        pytest.skip("torch has another runtime here")
-    code = "from gpudoc.process.openmp import bound_spinning; bound_spinning(bool); import torch"
-    environment = {name: value for name, value in os.environ.items() if name not in WAITING}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={**environment, "OMP_DISPLAY_ENV": "verbose"},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert f"GOMP_SPINCOUNT = '{SPINS}'" in done.stderr
