@@ -1,9 +1,13 @@
+import os
+import subprocess
+import sys
+
 import pytest
 
 from gpudoc.doctor import spinning
-from gpudoc.doctor.spinning import Crowd, find_spinning, is_crowded, may_sleep
+from gpudoc.doctor.spinning import Crowd, bound_spinning, find_spinning, may_sleep
 from gpudoc.process.beside import Beside
-from gpudoc.process.openmp import SPINS, OpenMp
+from gpudoc.process.openmp import SPINS, SPINS_IN_A_CROWD, WAITING, OpenMp, own_openmp
 
 GOMP = OpenMp("libgomp")
 
@@ -59,14 +63,72 @@ def test_threads_of_what_is_started_here_may_sleep(monkeypatch, others, settings
     assert may_sleep(others) is may
 
 
-@pytest.mark.parametrize(
-    ("others", "crowded"), [(1.0, True), (0.1, False), (None, False)], ids=["loop", "idle", "not read"]
-)
-def test_it_is_crowded_where_the_kernel_counts_others_on_these_cpus(monkeypatch, others, crowded):
-    counted = None if others is None else Beside(other_cpus=others, other_share=0.5, share=0.5, stolen_share=None)
+def settings_here():
+    return {name: os.environ[name] for name in WAITING if name in os.environ}
+
+
+@pytest.fixture
+def starts(monkeypatch):
+    """How often the next start looks for others, who compute on so many of these two CPUs."""
+
+    def others(cpus, runtime="libgomp"):
+        looks = []
+        counted = None if cpus is None else Beside(other_cpus=cpus, other_share=0.5, share=0.5, stolen_share=None)
+        monkeypatch.setattr("gpudoc.process.beside.LoadMeter.read", lambda _: looks.append(1) or counted)
+        monkeypatch.setattr(spinning, "own_openmp", lambda: OpenMp(runtime, settings_here()))
+        return looks
+
+    for name in WAITING:
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     monkeypatch.setattr("gpudoc.facts.host.cpus_usable", lambda: 2.0)
-    monkeypatch.setattr(spinning, "own_openmp", lambda: GOMP)
     monkeypatch.setattr(spinning.time, "sleep", lambda _: None)
-    monkeypatch.setattr("gpudoc.process.beside.LoadMeter.read", lambda _: counted)
-    assert is_crowded() is crowded
+    yield others
+    # set by what is tested, which monkeypatch does not know of
+    for name in WAITING:
+        os.environ.pop(name, None)
+
+
+@pytest.mark.parametrize(
+    ("others", "count"),
+    [(1.0, SPINS_IN_A_CROWD), (0.1, SPINS), (None, SPINS)],
+    ids=["next to a loop", "alone", "not counted"],
+)
+def test_threads_that_wait_sleep_at_once_next_to_others_and_soon_alone(starts, others, count):
+    looks = starts(others)
+    bound_spinning()
+    assert settings_here() == {"GOMP_SPINCOUNT": count}
+    # a child finds it set, and so does the next command of this process
+    bound_spinning()
+    assert (settings_here(), len(looks)) == ({"GOMP_SPINCOUNT": count}, 1)
+    found = OpenMp("libgomp", settings_here())
+    assert (found.is_bounded, found.is_passive) == (count == SPINS, count == SPINS_IN_A_CROWD)
+
+
+@pytest.mark.parametrize("told", [{"GOMP_SPINCOUNT": "77"}, {"OMP_WAIT_POLICY": "active"}], ids=["count", "policy"])
+def test_what_somebody_has_set_stays(starts, monkeypatch, told):
+    looks = starts(1.0)
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    bound_spinning()
+    assert (settings_here(), looks) == (told, [])
+
+
+@pytest.mark.parametrize("runtime", ["libiomp5", "libomp", None])
+def test_another_runtime_waits_as_it_does(starts, runtime):
+    looks = starts(1.0, runtime)
+    bound_spinning()
+    assert (settings_here(), looks) == ({}, [])
+
+
+def test_the_runtime_reads_it_where_torch_is_imported_afterwards():
+    """libgomp reads its variables once, as it is loaded, and shows with OMP_DISPLAY_ENV what it has read."""
+    if own_openmp().runtime != "libgomp":
+        pytest.skip("torch has another runtime here")
+    code = "import os; from gpudoc.doctor.spinning import bound_spinning; bound_spinning(); import torch; "
+    environment = {name: value for name, value in os.environ.items() if name not in WAITING}
+    done = subprocess.run(
+        [sys.executable, "-c", code + "print(os.environ['GOMP_SPINCOUNT'])"],
+        env={**environment, "OMP_DISPLAY_ENV": "verbose"}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert f"GOMP_SPINCOUNT = '{done.stdout.strip()}'" in done.stderr

@@ -1,6 +1,5 @@
 """Which OpenMP runtime a process computes with: its maps as the kernel lists them, and this Python's own torch."""
 
-import os
 import subprocess
 import sys
 
@@ -9,6 +8,7 @@ import pytest
 from gpudoc.process import openmp
 from gpudoc.process.openmp import (
     SPINS,
+    WAITING,
     OpenMp,
     missing_environment,
     missing_for_any,
