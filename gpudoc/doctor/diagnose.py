@@ -80,10 +80,11 @@ def diagnose(
     rest = look(evidence, ordered, crashed)
     if evidence.source == "file" and evidence.reading is not None:
         said = replace(evidence, reading=as_written)
-        ordered, rest, understood = _with_words(said, denial, ordered, catalogue, rest, unwanted | small)
-        answers = answers_to(evidence.reading) if any(o.fact == "question" for o in understood) else ()
         unsettled = {*(f.id for f in ordered), *(s.id for s in skipped), *(c.id for c in crashed), *unwanted}
+        # words are no match for facts either
         passed = (*ruled_out(evidence.machine, unsettled), *sorted(small - unsettled))
+        ordered, rest, understood = _with_words(said, denial, ordered, catalogue, rest, {*unwanted, *small, *passed})
+        answers = answers_to(evidence.reading) if any(o.fact == "question" for o in understood) else ()
     ill = _distinct(c for f in found if f.severity != "info" for c in f.cards)
     findings = _complete(ordered, replace(describe(evidence), ill=ill), evidence, catalogue)
     return Report(

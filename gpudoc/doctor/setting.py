@@ -58,7 +58,8 @@ def _open_module(machine: Machine, text: Text) -> bool | None:
 
 def _driver_cuda(machine: Machine) -> tuple[int, int] | None:
     version = known(machine.driver.module_version) or known(machine.driver.library_version)
-    carried = cuda_of_driver(version) if version is not None and version[:1].isdecimal() else None
+    windows = machine.has_windows_driver
+    carried = cuda_of_driver(version, windows=windows) if version is not None and version[:1].isdecimal() else None
     # nvidia-smi inside a container may show the CUDA of a compat library instead of the driver's own
     return carried or known(machine.driver.cuda_version)
 

@@ -368,6 +368,11 @@ class Machine:
     probe_seconds: Mapping[str, float] = field(default_factory=dict)
     probe_failures: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def has_windows_driver(self) -> bool:
+        """Whether the driver is that of Windows, whose versions differ from Linux's; WSL has it too."""
+        return known(self.host.wsl) is True or (known(self.host.system) or "").lower() == "windows"
+
 
 def known(fact: Fact[T]) -> T | None:
     """The fact's value, or None when it is absent: for wording only, never for a judgement."""

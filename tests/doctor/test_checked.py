@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from gpudoc.doctor.examine import examine_text
 from gpudoc.doctor.registry import ruled_out
 from gpudoc.facts.model import Driver, Gpu, Link, Machine, TorchBuild, fact_at
 from gpudoc.knowledge.cause_rows import ruled_out_by
@@ -69,3 +70,28 @@ def test_what_takes_longer_than_its_step_is_less_sure_than_a_share_of_it():
     assert apart.id == within.id == "dataloader_bottleneck"
     assert apart.confidence < within.confidence
     assert "next to steps of 0.4 s" in apart.evidence[0].value
+
+
+REPORT = """PyTorch version: 2.6.0+cu126
+CUDA used to build PyTorch: 12.6
+OS: {system}
+Is CUDA available: False
+GPU models and configuration: GPU 0: NVIDIA GeForce RTX 3060
+Nvidia driver version: {driver}
+"""
+
+
+def test_words_do_not_guess_what_facts_rule_out():
+    """Such words go with a torch without CUDA; this one says of itself that it has it."""
+    report = examine_text([("report.txt", REPORT.format(system="Ubuntu 22.04", driver="560.94").encode())])
+    assert "cpu_only_torch" in report.passed
+    assert "cpu_only_torch" not in {finding.id for finding in report.findings}
+
+
+@pytest.mark.parametrize(
+    ("system", "first"),
+    [("Microsoft Windows 11 Pro (10.0.22631 64-bit)", "driver_too_old"), ("Ubuntu 22.04.4 LTS (x86_64)", None)],
+)
+def test_the_oldest_driver_is_that_of_the_system(system, first):
+    report = examine_text([("report.txt", REPORT.format(system=system, driver="526.98").encode())])
+    assert next((finding.id for finding in report.findings if finding.severity == "broken"), None) == first

@@ -99,7 +99,7 @@ def find_driver_too_old(evidence: Evidence) -> Iterator[Finding | Skip]:
     compat = live.value(machine.driver.libcuda_cuda_version, carried)
     if driver_runs_cuda(carried, built) or (driver_runs_cuda(compat, built) and machine.driver.cu_init_code == 0):
         return
-    needed = driver_floor(built)
+    needed = driver_floor(built, windows=machine.has_windows_driver)
     seen = (
         live.observe("driver", f"{_driver_version(machine)} (CUDA {carried[0]}.{carried[1]})", "NVML"),
         live.observe("torch", f"{machine.torch.version}, built with CUDA {built[0]}.{built[1]}", "torch"),
@@ -120,7 +120,7 @@ def _driver_cuda(machine: Machine) -> tuple[int, int] | Absent:
     if not isinstance(said, Absent):
         return said
     version = _driver_version(machine)
-    return said if version == "unknown" else cuda_of_driver(version) or said
+    return said if version == "unknown" else cuda_of_driver(version, windows=machine.has_windows_driver) or said
 
 
 def find_archs(evidence: Evidence) -> Iterator[Finding | Skip]:

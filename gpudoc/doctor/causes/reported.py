@@ -74,7 +74,7 @@ def _find_old_driver(_: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
     driver, cuda = known(machine.driver.module_version), built_for(machine)
     if driver is None or cuda is None:
         return
-    floor = driver_floor(cuda)
+    floor = driver_floor(cuda, windows=machine.has_windows_driver)
     if floor is not None and _number(driver) < _number(floor):
         why = f"torch is built for CUDA {cuda[0]}.{cuda[1]}, which needs driver {floor} or newer; {driver} is installed"
         seen = (

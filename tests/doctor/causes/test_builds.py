@@ -17,6 +17,10 @@ def driver(built, **facts):
     return replace(torch(cuda_version=built), driver=replace(machine().driver, **facts))
 
 
+def in_wsl(machine):
+    return changed(machine, "host.wsl", True)
+
+
 CPU = torch(accelerator="cpu")
 CLOSED = changed(replace(CPU, gpus=Absent("x"), nodes=()), "container.kind", "kubernetes")
 COMPAT = {"cuda_version": (11, 4), "libcuda_cuda_version": (12, 4)}
@@ -44,6 +48,9 @@ test_the_major_version_of_cuda_decides = finds([
     (builds.find_driver_too_old, driver((13, 0), cuda_version=(12, 8)), "driver_too_old broken"),
     (builds.find_driver_too_old, driver((11, 8), cuda_version=(13, 0)), ""),
     (builds.find_driver_too_old, driver((12, 1), cuda_version=(11, 4)), "driver_too_old broken"),
+    # of one number Linux's driver carries CUDA 12.0 and that of Windows CUDA 11.8
+    (builds.find_driver_too_old, driver((12, 6), **NO_NVML, module_version="526.98"), ""),
+    (builds.find_driver_too_old, in_wsl(driver((12, 6), **NO_NVML, module_version="526.98")), "driver_too_old broken"),
     # a compat library that works makes an old driver do
     (builds.find_driver_too_old, driver((12, 4), **COMPAT), ""),
     (builds.find_driver_too_old, driver((12, 4), cu_init_code=803, **COMPAT), "driver_too_old broken"),
