@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ def hurried(hanging: Collection[str], patience_s: float = 1.0) -> Iterator[None]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Child, "_take_line", take)
+        # the deadline passes while the child may still run, which on a busy machine would be no silence
+        patch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
         yield
 
 
@@ -39,4 +42,6 @@ def slow(question: str, seconds: float) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Child, "_take_line", take)
+        # the deadline passes while the child may still run, which on a busy machine would be no silence
+        patch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
         yield
