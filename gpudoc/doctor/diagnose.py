@@ -84,7 +84,8 @@ def diagnose(
         # words are no match for facts either
         passed = (*ruled_out(evidence.machine, unsettled), *sorted(small - unsettled))
         ordered, rest, understood = _with_words(said, denial, ordered, catalogue, rest, {*unwanted, *small, *passed})
-        answers = answers_to(evidence.reading) if any(o.fact == "question" for o in understood) else ()
+        questions = " ".join(o.value for o in understood if o.fact == "question")
+        answers = answers_to(evidence.reading, questions) if questions else ()
     ill = _distinct(c for f in found if f.severity != "info" for c in f.cards)
     findings = _complete(ordered, replace(describe(evidence), ill=ill), evidence, catalogue)
     return Report(

@@ -19,9 +19,13 @@ _CPUS = Pattern(r"(?i)\b(\d{1,3})[ -]?(?:physical |logical )?(?:cpus?\b|cpu[ -]c
 _HAS_BF16 = (8, 0)
 
 
-def answers_to(reading: Reading) -> tuple[Remedy, ...]:
-    """What the tables know about it, or the command that measures it; empty where no row is about such a question."""
-    asked = reading.text.flat
+def answers_to(reading: Reading, question: str) -> tuple[Remedy, ...]:
+    """What the tables know about it, or the command that measures it; empty where no row is about such a question.
+
+    What it is about stands in its own words or in the title: the rest of a text names many other things.
+    """
+    title = next((line.text for line in reading.text.lines if line.text.strip()), "")
+    asked = f"{title} {question}"
     words = _words(reading)
     for row in read_table("questions.yaml", "questions"):
         needs = cast(Sequence[str], row.get("needs", ()))

@@ -84,7 +84,7 @@ def test_sentences_of_other_tables_and_of_code_are_known(language):
     for name in ("nothing_known", "slow"):
         for fact in parse_texts((FOLDER / "deciding.yaml").read_text("utf-8"))[name]:
             assert LETTERS[language].search(known.translate(fact)), fact
-    for answer in answers_to(read("How many num_workers for 8 CPU cores?")):
+    for answer in answers_to(read(asked := "How many num_workers for 8 CPU cores?"), asked):
         assert LETTERS[language].search(known.translate(answer.say))
     assert known.translate(called((Card(index=3), Card(index=5)))) != "GPUs 3 and 5"
 
