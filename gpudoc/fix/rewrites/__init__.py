@@ -19,6 +19,8 @@ from gpudoc.fix.rewrites.samples import FILE_PER_SAMPLE, OBJECT_PER_SAMPLE
 from gpudoc.fix.rewrites.seldom import ITEM_EACH_STEP, LOGGING_EACH_STEP
 from gpudoc.fix.rewrites.settings import EXPANDABLE_SEGMENTS, FEW_THREADS, FUSED_OPTIMIZER
 from gpudoc.fix.rewrites.tensors import COLLATE_LISTS, TENSOR_ON_CPU
+from gpudoc.fix.rewrites.untrained import UNTRAINED_PART
+from gpudoc.fix.rewrites.used_seldom import USED_SELDOM
 from gpudoc.fix.rewrites.zero_fill import ZERO_FILL
 
 # wrong by accident, then work that is done again and again, then the loader, the loop and precision
@@ -28,12 +30,14 @@ REWRITES: tuple[Rewrite, ...] = (
     DETACH_SUM,
     RETAIN_GRAPH,
     KEPT_OUTPUTS,
+    UNTRAINED_PART,
     ZERO_FILL,
     FILE_PER_SAMPLE,
     OBJECT_PER_SAMPLE,
     CONSTANT_PER_STEP,
     DOUBLE_FORWARD,
     COPY_EACH_STEP,
+    USED_SELDOM,
     COLLATE_LISTS,
     LOADER_WORKERS,
     ITERABLE_WORKER,
@@ -55,8 +59,8 @@ REWRITES: tuple[Rewrite, ...] = (
 OF_MEMORY = frozenset(
     one.id
     for one in (
-        EVALUATION_NO_GRAD, DETACH_SUM, RETAIN_GRAPH, KEPT_OUTPUTS, ACTIVATION_CHECKPOINTING, BATCH_IN_CHUNKS,
-        EXPANDABLE_SEGMENTS,
+        EVALUATION_NO_GRAD, DETACH_SUM, RETAIN_GRAPH, KEPT_OUTPUTS, UNTRAINED_PART, ACTIVATION_CHECKPOINTING,
+        BATCH_IN_CHUNKS, EXPANDABLE_SEGMENTS,
     )
 )  # fmt: skip
 

@@ -277,8 +277,27 @@ def _read_outside(source: Source, place: Node, parts: set[str]) -> bool:
         if any(part is one for node in above for _, part in binding(node)):
             continue
         loops = [node for node in above if isinstance(node, cst.For | cst.FunctionDef)]
-        if not any(name == dotted(one) for loop in loops for name, _ in _targets(loop)):
+        bound = any(name == dotted(one) for loop in loops for name, _ in _targets(loop))
+        if not bound and not _is_set_before(source, one):
             return True
+    return False
+
+
+def _is_set_before(source: Source, use: Node) -> bool:
+    """Whether a statement that always runs before a use, in the same round of its loop, sets the name anew."""
+    name, child = dotted(use), use
+    for above in source.ancestors(use):
+        if isinstance(above, cst.IndentedBlock | cst.Module):
+            for one in above.body:
+                if one is child:
+                    break
+                inner = one.body.body if isinstance(one, cst.With) else [one]
+                parts = [part for row in inner if isinstance(row, cst.SimpleStatementLine) for part in row.body]
+                if any(bound == name for part in parts if isinstance(part, cst.Assign) for bound, _ in binding(part)):
+                    return True
+        if isinstance(above, cst.For | cst.While | cst.FunctionDef):
+            return False
+        child = above
     return False
 
 

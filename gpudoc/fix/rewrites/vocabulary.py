@@ -28,6 +28,12 @@ PURE_MORE = _set("""
     sign tan tanh atan2 arctan2 degrees radians item tolist copy roll rot90 any all kron numpy
     ascontiguousarray softmax log2 log10 maximum minimum square product combinations permutations
 """)
+# methods that only read what they are called on
+LOOKS = _set("""
+    argmax argmin eq ne gt lt ge le norm std var topk median quantile detach cpu items values keys get format join
+    strip named_parameters parameters named_buffers state_dict histc count_nonzero nonzero unique bincount mul div add
+    sub matmul mm dot unbind chunk split get_last_lr svd det trace isnan isinf isfinite corrcoef cov logsumexp
+""")
 # what makes a table that nobody else has
 FRESH = (FACTORIES | _set("zeros_like ones_like full_like stack cat concatenate tile outer triu tril")) - _set("""
     as_tensor from_numpy asarray
