@@ -26,6 +26,9 @@ _LEAST_TIMED, _PIECES = 4, 4
 _NUMBER = Pattern(r"\d+(?:[.,:]\d+)*(?:e[-+]?\d+)?")
 # a time of one minute is written in other words than one of some seconds, a progress bar is longer later
 _TIMES = Pattern(r"#(?:\s*(?:h|m|s|ms|min|sec|seconds|minutes)\b[\s,]*#?)+")
+# a warning as Python prints it, and with its numbers masked
+_MOST_OF_WARNING = 6
+WARNED = Pattern(r"^\S.*\.py:(?:\d+|#): \w*Warning: ")
 _BAR = Pattern(r"[█▏▎▍▌▋▊▉━╸╺]+[█▏▎▍▌▋▊▉━╸╺ ]*")
 
 
@@ -172,15 +175,23 @@ def _without(taken_s: float, step_s: Sequence[float]) -> float:
 
 
 def numbers_in(text: str) -> tuple[str, ...]:
-    """The numbers of an output, in their order."""
-    lines = [_BAR.sub("=", line.rstrip("\r").rpartition("\r")[2]) for line in text.split("\n")]
+    """The numbers of an output, in their order, without those of warnings."""
+    lines = [line for line in _lines(text) if not WARNED.search(line)]
     return tuple(number for line in lines for number in _NUMBER.findall(line))
 
 
 def masked(text: str) -> tuple[str, ...]:
     """The lines of an output without what differs from run to run: numbers, durations, how far a bar is."""
-    lines = []
-    for line in text.split("\n"):
-        shown = _TIMES.sub("#", _NUMBER.sub("#", _BAR.sub("=", line.rstrip("\r").rpartition("\r")[2])))
-        lines.append(" ".join(shown.split()))
+    lines = [" ".join(_TIMES.sub("#", _NUMBER.sub("#", line)).split()) for line in _lines(text)]
     return tuple(line for line in lines if line)
+
+
+def _lines(text: str) -> Iterator[str]:
+    """The lines as a terminal leaves them, bars of one length; of a warning of Python's only the first."""
+    lines = [_BAR.sub("=", raw.rstrip("\r").rpartition("\r")[2]) for raw in text.split("\n")]
+    at = 0
+    while at < len(lines):
+        yield lines[at]
+        behind = lines[at + 1 : at + 1 + _MOST_OF_WARNING] if WARNED.search(lines[at]) else []
+        # it ends with the line of code that it is of
+        at += 1 + next((n for n, line in enumerate(behind, 1) if line.startswith("  ")), 0)

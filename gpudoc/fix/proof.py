@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpudoc.fix.launches import RecordedRun
+from gpudoc.fix.launches import WARNED, RecordedRun
 from gpudoc.fix.model import Candidate, Claim
 from gpudoc.units import format_bytes, format_count
 
@@ -196,9 +196,15 @@ def beyond(one: RecordedRun, other: RecordedRun) -> str:
             names = [f"without {path}" for path in fewer] + [f"with {path}" for path in more]
             return f"it writes different files: {', '.join(names[:_MOST_NAMED])}"
         return "it writes files of different sizes"
-    if one.printed != other.printed:
+    # a warning may go away with what it warned of
+    warned = set(filter(WARNED.search, other.printed)) - set(one.printed)
+    if warned or _unwarned(one) != _unwarned(other):
         return "it prints different lines"
     return ""
+
+
+def _unwarned(run: RecordedRun) -> list[str]:
+    return [line for line in run.printed if not WARNED.search(line)]
 
 
 def _other_numbers(before: Sequence[RecordedRun], after: Sequence[RecordedRun]) -> str:

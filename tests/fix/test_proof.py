@@ -183,6 +183,32 @@ def test_numbers_durations_and_bars_are_not_compared():
     assert masked("saved a.pt") != masked("saved b.pt")
 
 
+_WARNS = (
+    "/home/me/train.py:97: UserWarning: Converting a tensor with requires_grad=True\n"
+    "Consider using tensor.detach() first. (Triggered at methods.cpp:822.)\n  % (epoch + 1, loss)\n"
+)
+_WARNS_ELSE = "/home/me/train.py:99: UserWarning: scheduler before optimizer\n  scheduler.step()\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "claim"),
+    [
+        (_WARNS, "", Claim.EXACT),
+        (_WARNS, _WARNS.replace("97", "98"), Claim.EXACT),
+        ("", _WARNS, Claim.BEHAVIOUR),
+        (_WARNS, _WARNS_ELSE, Claim.BEHAVIOUR),
+        ("saved best\n", "", Claim.BEHAVIOUR),
+    ],
+    ids=["goes away", "stays", "comes", "another comes", "no warning"],
+)
+def test_a_warning_may_go_away_with_what_it_warned_of(before, after, claim):
+    def printing(text):
+        printed = f"loss 0.8125\n{text}accuracy 0.5125\n"
+        return run(printed=masked(printed), numbers=numbers_in(printed))
+
+    assert proof([printing(before)] * 2, [printing(after)] * 2).claim is claim
+
+
 @pytest.mark.parametrize(("boundaries", "claim", "is_open"), [(1, None, True), (2, Claim.EXACT, False)])
 def test_workers_that_stay_are_proved_across_two_ends_of_epochs_or_not_at_all(boundaries, claim, is_open):
     stays = replace(CANDIDATE, rewrite="persistent-workers")

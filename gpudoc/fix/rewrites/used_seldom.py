@@ -23,6 +23,7 @@ from gpudoc.fix.tree import (
     leaves,
     local_functions,
     loops_around,
+    parameters,
     qualified,
     scope_of,
     uses,
@@ -85,13 +86,21 @@ def _is_used_there_alone(source: Source, statement: Node, names: tuple[str, ...]
     scope, used = scope_of(source, statement), False
     for name in names:
         for use in uses(source, scope, name):
-            at = source.span(use)[0]
-            if own_start <= at < own_end:
+            at, inner = source.span(use)[0], scope_of(source, use)
+            # a function may have a variable of that name to itself
+            if own_start <= at < own_end or (inner is not scope and _is_local(inner, name)):
                 continue
             if not start <= at < end:
                 return False
             used = True
     return used
+
+
+def _is_local(function: Node, name: str) -> bool:
+    """Whether a function binds a name and does not say that it is another one's."""
+    given = isinstance(function, cst.FunctionDef) and name in parameters(function)
+    shared = any(isinstance(one, cst.Global | cst.Nonlocal) for one in below(function))
+    return not shared and (given or bool(bindings(function, name)))
 
 
 def _moved(site: RewriteSite, names: tuple[str, ...], chosen: cst.If) -> Proposal:
