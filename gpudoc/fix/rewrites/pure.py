@@ -168,7 +168,11 @@ class PureLines:
             return False
         one = made[0]
         if isinstance(one, cst.Param):
-            return one.annotation is not None and dotted(one.annotation.annotation) in _PLAIN_TYPES
+            if one.annotation is not None:
+                return dotted(one.annotation.annotation) in _PLAIN_TYPES
+            # what counts rounds is a number
+            rounds = [call for call in calls(function or source.module) if dotted(call.func) == "range"]
+            return any(dotted(arg.value) == name for call in rounds for arg in call.args)
         if not isinstance(one, cst.Assign) or len(one.targets) != 1:
             return False
         if isinstance(one.targets[0].target, cst.Tuple):
