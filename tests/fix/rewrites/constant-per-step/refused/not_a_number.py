@@ -1,4 +1,4 @@
-# hot `places =` 0.3 -> nothing
+# hot `places =` 0.3 -> refused: may be another value in the next step
 import torch
 from torch import nn
 
