@@ -284,7 +284,7 @@ def _read_outside(source: Source, place: Node, parts: set[str]) -> bool:
 
 
 def _is_set_before(source: Source, use: Node) -> bool:
-    """Whether a statement that always runs before a use, in the same round of its loop, sets the name anew."""
+    """Whether a statement that always runs before a use, in the same round of its loop, sets the name."""
     name, child = dotted(use), use
     for above in source.ancestors(use):
         if isinstance(above, cst.IndentedBlock | cst.Module):
