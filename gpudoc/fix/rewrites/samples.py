@@ -5,7 +5,16 @@ from __future__ import annotations
 import libcst as cst
 
 from gpudoc.fix.model import Claim, Evidence
-from gpudoc.fix.rewrites.base import Proposal, Rewrite, RewriteSite, insert_line, replace
+from gpudoc.fix.rewrites.base import (
+    Proposal,
+    Rewrite,
+    RewriteSite,
+    insert_line,
+    measured_lines,
+    replace,
+    statements,
+    step_of_indent,
+)
 from gpudoc.fix.rewrites.held import NamedValue, changed_later, init_edit, is_set_once, measured_values, names_read
 from gpudoc.fix.rewrites.shared import SharedParts, goes_to_default_collate
 from gpudoc.fix.rewrites.vocabulary import BUILDERS, PARSING, PRETRAINED, READERS, READING, TRANSFORM
@@ -16,25 +25,112 @@ from gpudoc.fix.tree import (
     argument,
     below,
     bindings,
+    binds,
     called,
     calls,
     class_of,
     dotted,
     function_of,
+    imported_names,
     is_literal,
     methods,
     qualified,
     scope_of,
+    uses,
     words,
 )
 
 FILE, OBJECT = "file-per-sample", "object-per-sample"
+# what may read a file that holds several samples, and what may stand around its name
+_SEVERAL = frozenset({"numpy.load", "torch.load", "pandas.read_parquet", "pandas.read_csv", "pandas.read_pickle"})
+_NAMES_A_FILE = frozenset({"join", "str", "Path", "format"})
+_MOST_FILES = 64
 _NOT_PER_SAMPLE = ("__init__", "__len__", "forward", "main")
 
 
 def find_files(source: Source, evidence: Evidence) -> list[Proposal]:
-    """A file that is read and parsed again for each sample."""
-    return [one for made in measured_values(source, evidence) for one in _per_sample(source, made, FILE)]
+    """A file that is read and parsed again for each sample, of all samples or of some."""
+    found = [one for made in measured_values(source, evidence) for one in _per_sample(source, made, FILE)]
+    return found + _of_some(source, evidence)
+
+
+def _of_some(source: Source, evidence: Evidence) -> list[Proposal]:
+    """`shard = np.load(path)` and `shard["x"][i]` behind it: a file that holds several samples."""
+    found: list[Proposal] = []
+    asked: list[Node] = []
+    for statement in statements(source, measured_lines(source, evidence)):
+        function = function_of(source, statement)
+        if function is None or function in asked or function.name.value != "__getitem__":
+            continue
+        asked.append(function)
+        owner = class_of(source, function)
+        for row in function.body.body if owner is not None else ():
+            part = row.body[0] if isinstance(row, cst.SimpleStatementLine) and len(row.body) == 1 else None
+            if isinstance(part, cst.Assign) and isinstance(part.targets[0].target, cst.Name):
+                assert isinstance(row, cst.SimpleStatementLine)
+                made = NamedValue(row, part.targets[0].target.value, part.value)
+                found += _kept_files(source, made, function, owner)
+    return found
+
+
+def _kept_files(source: Source, made: NamedValue, function: Function, owner: cst.ClassDef | None) -> list[Proposal]:
+    call = made.value
+    if owner is None or not isinstance(call, cst.Call) or qualified(source, call.func) not in _SEVERAL or not call.args:
+        return []
+    chains = [_chain(source, use) for use in uses(source, function, made.name) if not binds(source, use)]
+    if not any(not is_literal(index) for chain in chains for index in chain) or not _depends_on_sample(
+        source, made, None
+    ):
+        return []
+    site = RewriteSite(FILE, Claim.EXACT, source, made.statement)
+    given, name = call.args[0].value, f"_load_{made.name}"
+    if call.args[0].keyword is not None or not all(is_literal(arg.value) for arg in call.args[1:]):
+        return [site.refuse("how it is read depends on more than the file's name")]
+    if any(called(one) not in _NAMES_A_FILE for one in calls(given)):
+        return [site.refuse(f"`{source.code(given)}` may be more than the name of a file")]
+    if argument(call, "mmap_mode") is not None:
+        return [site.refuse("the file is mapped into memory, and processes would share the mapping")]
+    by_torch = qualified(source, call.func) == "torch.load"
+    reason = _changed_when_shared(source, made, function) or written_later(source, owner.name.value, by_torch=by_torch)
+    if reason or "chdir" in words(source):
+        return [site.refuse(reason or "the script changes its folder, so that the same path may be another file")]
+    first_import = next((one for one in source.nodes if _is_plain_import(source, one)), None)
+    if name in words(source) or source.parent(owner) is not source.module or first_import is None:
+        return [site.refuse(f"there is no place in this file for a function `{name}`")]
+    archive = qualified(source, call.func) == "numpy.load" and any(
+        isinstance(c[0], cst.SimpleString) for c in chains if c
+    )
+    if archive and not all(c and isinstance(c[0], cst.SimpleString) for c in chains):
+        return [site.refuse(f"`{made.name}` is used as more than a table of arrays")]
+    read = "path".join(source.code(call).split(source.code(given), 1))
+    first = source.line(owner.decorators[0]) if owner.decorators else source.line(owner)
+    end, step = source.newline(first), step_of_indent(source)
+    lines = [f"@functools.lru_cache(maxsize={_MOST_FILES})", f"def {name}(path):"]
+    # an archive of NumPy's unpacks an array each time that it is asked for
+    lines += [f"{step}return {f'dict({read})' if archive else read}", "", ""]
+    edits = [insert_line(source, first, end.join(lines)), replace(source, call, f"{name}({source.code(given)})")]
+    if imported_names(source).get("functools") != "functools":
+        edits.append(insert_line(source, source.line(first_import), "import functools"))
+    return [site.change(edits, f"The content of the last {_MOST_FILES} files stays in memory, in each worker process.")]
+
+
+def _chain(source: Source, use: Node) -> list[Node]:
+    """By what a value is indexed where it is used: `"x"` and `i` of `shard["x"][i]`."""
+    found: list[Node] = []
+    node, above = use, source.parent(use)
+    while isinstance(above, cst.Subscript) and above.value is node:
+        index = above.slice[0].slice
+        found.append(index.value if isinstance(index, cst.Index) else index)
+        node, above = above, source.parent(above)
+    return found
+
+
+def _is_plain_import(source: Source, node: Node) -> bool:
+    if not isinstance(node, cst.Import | cst.ImportFrom):
+        return False
+    line = source.parent(node)
+    future = isinstance(node, cst.ImportFrom) and dotted(node.module) == "__future__"
+    return line is not None and source.parent(line) is source.module and not future
 
 
 def find_objects(source: Source, evidence: Evidence) -> list[Proposal]:

@@ -9,9 +9,10 @@ from gpudoc.fix.source import Node, Source
 from gpudoc.fix.tree import argument, called, calls, function_of, loops_around, qualified
 
 _READING_MODES = ("r", "rb", "rt")
+# what removes a file gives it no other content: that takes one of these, or a write
 _MOVES = frozenset(
-    {f"os.{name}" for name in ("replace", "rename", "remove", "unlink", "truncate", "link", "symlink")}
-    | {f"shutil.{name}" for name in ("copy", "copy2", "copyfile", "copytree", "move", "rmtree")}
+    {f"os.{name}" for name in ("replace", "rename", "truncate", "link", "symlink")}
+    | {f"shutil.{name}" for name in ("copy", "copy2", "copyfile", "copytree", "move")}
 )
 
 
