@@ -1,15 +1,14 @@
-"""Which GPU a piece of evidence is about, and how a command names it."""
+"""Which GPU a piece of evidence is about."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 from gpudoc.doctor.model import Card
 from gpudoc.facts.identify import with_address
 from gpudoc.facts.model import Absent, Fact, Gpu, Machine
 from gpudoc.patterns import Pattern
-from gpudoc.shell import is_pci_address, is_uuid
 
 _ADDRESS = Pattern(r"(?i)^\s*(?:PCI:)?(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?:\.([0-9a-f]))?\s*$")
 
@@ -48,32 +47,3 @@ def told_card(gpu: Gpu) -> tuple[Card, ...]:
     if isinstance(gpu.pci_address, Absent):
         return ()
     return (Card(pci_address=plain_address(gpu.pci_address), uuid=gpu.uuid),)
-
-
-def selector(cards: Sequence[Card]) -> str:
-    """' -i 1,3' for nvidia-smi, by index or else by PCI address or UUID; '' when a card cannot be named."""
-    names = [_name(card) for card in cards]
-    return f" -i {','.join(names)}" if names and all(names) else ""
-
-
-def _name(card: Card) -> str:
-    """As a command may name it: an address or UUID of another form may come from anybody's text, and names nothing."""
-    if not isinstance(card.index, Absent):
-        return str(int(card.index))
-    return address_of(card) or (card.uuid if isinstance(card.uuid, str) and is_uuid(card.uuid) else "")
-
-
-def address_of(card: Card) -> str:
-    """The card's PCI address; '' without one, or where it is none."""
-    return card.pci_address if isinstance(card.pci_address, str) and is_pci_address(card.pci_address) else ""
-
-
-def called(cards: Sequence[Card]) -> str:
-    """'GPU 3', 'GPUs 1 and 3', 'the GPU at 0000:3b:00.0', or 'the GPU' when none is known."""
-    if not selector(cards):
-        return "the GPU"
-    if any(isinstance(card.index, Absent) for card in cards):
-        places = " and ".join(_name(card) for card in cards)
-        return f"the GPU{'s' if len(cards) > 1 else ''} at {places}"
-    numbers = [str(card.index) for card in cards]
-    return f"GPU {numbers[0]}" if len(numbers) == 1 else f"GPUs {', '.join(numbers[:-1])} and {numbers[-1]}"

@@ -10,9 +10,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import cast
 
-from gpudoc.doctor.cards import called, selector
 from gpudoc.doctor.model import Advise, Finding, Remedy, Setting
-from gpudoc.doctor.setting import WORDS, driver_at
+from gpudoc.doctor.setting import WORDS, called, driver_at, selector
 from gpudoc.facts.model import Absent, Gpu, GpuProcess
 from gpudoc.facts.readers.model import Text
 from gpudoc.frozen import dataclass

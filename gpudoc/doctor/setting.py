@@ -8,16 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import cast
 
-from gpudoc.doctor.cards import address_of, called, selector
 from gpudoc.doctor.causes.sign import as_words
-from gpudoc.doctor.model import Evidence, Observation, Packager, Place, Setting
+from gpudoc.doctor.model import Card, Evidence, Observation, Packager, Place, Setting
 from gpudoc.facts.model import Absent, Fact, Gpu, GpuProcess, Machine, known
 from gpudoc.facts.readers.model import Reading, Text
 from gpudoc.knowledge.compatibility import Wheel, capability_of, wheel_for
 from gpudoc.knowledge.drivers import cuda_of_driver
 from gpudoc.knowledge.tables import read_table
 from gpudoc.patterns import Pattern
-from gpudoc.shell import is_version
+from gpudoc.shell import is_pci_address, is_uuid, is_version
 from gpudoc.units import format_bytes
 
 # the driver's own line names the kind of its module
@@ -174,6 +173,35 @@ def _indices(setting: Setting) -> str:
     """As the cards for a program that knows only numbers."""
     numbered = all(isinstance(card.index, int) for card in setting.cards)
     return selector(setting.cards) if numbered else ""
+
+
+def selector(cards: Sequence[Card]) -> str:
+    """' -i 1,3' for nvidia-smi, by index or else by PCI address or UUID; '' when a card cannot be named."""
+    names = [_name(card) for card in cards]
+    return f" -i {','.join(names)}" if names and all(names) else ""
+
+
+def _name(card: Card) -> str:
+    """As a command may name it: an address or UUID of another form may come from anybody's text, and names nothing."""
+    if not isinstance(card.index, Absent):
+        return str(int(card.index))
+    return address_of(card) or (card.uuid if isinstance(card.uuid, str) and is_uuid(card.uuid) else "")
+
+
+def address_of(card: Card) -> str:
+    """The card's PCI address; '' without one, or where it is none."""
+    return card.pci_address if isinstance(card.pci_address, str) and is_pci_address(card.pci_address) else ""
+
+
+def called(cards: Sequence[Card]) -> str:
+    """'GPU 3', 'GPUs 1 and 3', 'the GPU at 0000:3b:00.0', or 'the GPU' when none is known."""
+    if not selector(cards):
+        return "the GPU"
+    if any(isinstance(card.index, Absent) for card in cards):
+        places = " and ".join(_name(card) for card in cards)
+        return f"the GPU{'s' if len(cards) > 1 else ''} at {places}"
+    numbers = [str(card.index) for card in cards]
+    return f"GPU {numbers[0]}" if len(numbers) == 1 else f"GPUs {', '.join(numbers[:-1])} and {numbers[-1]}"
 
 
 # each is '' where the setting does not tell

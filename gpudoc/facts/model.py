@@ -373,6 +373,11 @@ class Machine:
         """Whether the driver is that of Windows, whose versions differ from Linux's; WSL has it too."""
         return known(self.host.wsl) is True or (known(self.host.system) or "").lower() == "windows"
 
+    @property
+    def shown_gpus(self) -> tuple[Gpu, ...]:
+        """The GPUs that a screen speaks of: those of NVIDIA, else those of AMD."""
+        return known(self.gpus) or known(self.amd_gpus) or ()
+
 
 def known(fact: Fact[T]) -> T | None:
     """The fact's value, or None when it is absent: for wording only, never for a judgement."""

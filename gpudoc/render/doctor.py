@@ -10,7 +10,7 @@ from gpudoc.facts.model import Absent, Fact, Gpu, Machine, T
 from gpudoc.knowledge.cause_rows import AREAS, area_of, count_by_area
 from gpudoc.patterns import Pattern
 from gpudoc.render.frame import MARK, NARROW, PASSED, UNCHECKED, WIDE, Form, box, fold, join_lines
-from gpudoc.render.gpus import gpu_facts, gpu_table, holder_table, shown_gpus, text_table
+from gpudoc.render.gpus import gpu_facts, gpu_table, holder_table, text_table
 from gpudoc.render.language import Say, in_own_language
 from gpudoc.units import format_bytes, format_count
 
@@ -93,7 +93,7 @@ def _counted(passed: int, missing: Sequence[str]) -> str:
 
 def _tables(report: Report, verbose: bool, width: int) -> list[str]:
     """The GPUs where more is known of them than names, and who holds them where that is the matter."""
-    if report.source == "fleet":
+    if report.source == "fleet" or not report.machine.shown_gpus:
         return []
     gpus = gpu_table(report.machine)
     asked = verbose or any(f.id in _ABOUT_HOLDERS and f.severity != "info" for f in report.findings)
@@ -310,7 +310,7 @@ def _driver(machine: Machine) -> str:
 
 def _silent(machine: Machine, say: Say) -> str:
     """Of driver, GPU and torch those that a text does not speak of."""
-    known = {"driver": _driver(machine), "GPU": shown_gpus(machine), "PyTorch": _text(machine.torch.version)}
+    known = {"driver": _driver(machine), "GPU": machine.shown_gpus, "PyTorch": _text(machine.torch.version)}
     silent = [say(name) for name, value in known.items() if not value]
     return say("{} or {}", ", ".join(silent[:-1]), silent[-1]) if len(silent) > 1 else "".join(silent)
 
@@ -363,7 +363,7 @@ def _appendix(report: Report) -> list[str]:
 
 
 def _gpus(machine: Machine) -> str:
-    gpus = shown_gpus(machine)
+    gpus = machine.shown_gpus
     if not gpus:
         return "" if isinstance(machine.gpus, Absent) else "no GPU"
     models: dict[str, list[Gpu]] = {}

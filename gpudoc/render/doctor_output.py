@@ -16,7 +16,7 @@ from gpudoc.facts.redact import Redactor, whole
 from gpudoc.frozen import dataclass
 from gpudoc.render import console, frame
 from gpudoc.render.doctor import by_area, cards_of, headline, marked, render, sureness
-from gpudoc.render.gpus import gpu_table, holder_table, shown_gpus
+from gpudoc.render.gpus import gpu_table, holder_table
 from gpudoc.render.language import in_own_language
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def redactor_of(report: Report) -> Redactor:
     from gpudoc.doctor.causes.holders import holders_of
 
     redactor = Redactor.of_this_process()
-    for gpu in shown_gpus(report.machine):
+    for gpu in report.machine.shown_gpus:
         for process in holders_of(gpu):
             if not isinstance(process.user, Absent):
                 redactor.know_user(process.user)

@@ -8,7 +8,7 @@ from gpudoc.doctor.model import Finding, Remedy, Report
 from gpudoc.doctor.registry import CATALOGUE
 from gpudoc.knowledge.cause_rows import AREAS, area_of
 from gpudoc.render.doctor import WORTH_NAMING, cards_of, headline, marked, sureness
-from gpudoc.render.gpus import gpu_facts, gpu_table, holder_table, shown_gpus
+from gpudoc.render.gpus import gpu_facts, gpu_table, holder_table
 from gpudoc.render.language import Say, in_own_language
 from gpudoc.render.page import Badge, Block, Fold, Note, Number, Section, whole_page
 from gpudoc.render.ranks import job_section
@@ -104,7 +104,7 @@ def _numbers(report: Report) -> list[Number]:
     numbers = [found]
     if report.passed or report.skipped:
         numbers += [Number("checks passed", str(len(report.passed))), Number("not checked", str(len(report.skipped)))]
-    gpus = shown_gpus(report.machine)
+    gpus = report.machine.shown_gpus
     return [*numbers, Number("GPUs", str(len(gpus)))] if gpus else numbers
 
 

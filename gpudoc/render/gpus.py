@@ -16,17 +16,9 @@ _WIDEST_NAME = 60
 _LEAST_COLUMNS = 3
 
 
-def shown_gpus(machine: Machine) -> tuple[Gpu, ...]:
-    """The GPUs that a screen speaks of: those of NVIDIA, else those of AMD."""
-    for gpus in (machine.gpus, machine.amd_gpus):
-        if not isinstance(gpus, Absent) and gpus:
-            return gpus
-    return ()
-
-
 def gpu_table(machine: Machine) -> Table | None:
     """A row for each GPU; None where no more than a name is known of any."""
-    gpus = shown_gpus(machine)
+    gpus = machine.shown_gpus
     rows = tuple(_row(gpu) for gpu in gpus)
     if not any(cell != DASH for gpu, row in zip(gpus, rows, strict=True) for cell in _measured(gpu, row)):
         return None
@@ -37,7 +29,7 @@ def holder_table(machine: Machine, most: int = 100) -> Table | None:
     """A row for each process that holds a GPU, the first `most` of them; None where none is listed."""
     from gpudoc.doctor.causes.holders import holders_of
 
-    held = [(gpu, process) for gpu in shown_gpus(machine) for process in holders_of(gpu)]
+    held = [(gpu, process) for gpu in machine.shown_gpus for process in holders_of(gpu)]
     if not held:
         return None
     rows = tuple(_holder(gpu, process) for gpu, process in held[:most])
@@ -72,7 +64,7 @@ def text_table(table: Table, width: int) -> list[str]:
 
 def gpu_facts(machine: Machine) -> list[str]:
     """Every fact that is known of the GPUs without their processes: one line where all agree, else one for each."""
-    gpus = shown_gpus(machine)
+    gpus = machine.shown_gpus
     told: dict[str, dict[int, str]] = {}
     unknown: dict[str, dict[str, None]] = {}
     for gpu in gpus:

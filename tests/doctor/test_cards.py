@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpudoc.doctor.cards import called, card_at, cards_at, plain_address, selector, told_card
+from gpudoc.doctor.cards import card_at, cards_at, plain_address, told_card
 from gpudoc.doctor.model import Card
+from gpudoc.doctor.setting import called, selector
 from gpudoc.facts.model import Absent, Gpu
 from tests.machines.built import gpu, machine
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from gpudoc.doctor.cards import called
 from gpudoc.doctor.model import Card, Setting
 from gpudoc.doctor.questions import answers_to
 from gpudoc.doctor.registry import CATALOGUE
+from gpudoc.doctor.setting import called
 from gpudoc.facts.readers import read
 from gpudoc.knowledge import translations
 from gpudoc.knowledge.cause_rows import own_rows, parse_row
