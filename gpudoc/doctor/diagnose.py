@@ -172,9 +172,13 @@ def _with_guesses(
         # what nobody complained of in so many words is below what is known
         known, is_told = [*ranked, *guesses], bool(ranked or rest.observations or not guesses)
         return known, rest if is_told else complained(guesses[0].evidence[0], reading.text, known)
-    # what a row names as a candidate is no surer than words
-    stands = any(f.confidence >= _STANDS or weights[f.id] >= guesses[0].confidence for f in found) if guesses else True
-    both = [*ranked, *guesses] if stands else [*guesses, *ranked]
+    # what a row names as a candidate is no surer than words, unless it is shown as surer
+    best = guesses[0].confidence if guesses else 0.0
+    stands = not guesses or any(
+        one.confidence >= _STANDS or max(weights[one.id], shown_one.confidence) >= best
+        for one, shown_one in zip(found, shown, strict=True)
+    )
+    both = [*ranked, *guesses] if stands else [*guesses, *(replace(one, severity="info") for one in ranked)]
     return both, rest if rest.observations or _is_wrong(both[:1]) else complained(said, reading.text, both)
 
 

@@ -155,6 +155,21 @@ def test_a_guess_never_stands_above_what_a_finder_is_sure_of(likely, confidence,
     assert [f.id for f in report.findings] == order
 
 
+@pytest.mark.parametrize(
+    ("guess", "order", "verdict"),
+    [(0.95, ["slow_storage", "oom_capacity"], "unknown"), (0.4, ["oom_capacity", "slow_storage"], "broken")],
+)
+def test_a_candidate_is_above_words_where_it_is_shown_as_surer_and_else_proves_nothing(likely, guess, order, verdict):
+    likely(("slow_storage", guess))
+    found = Finding(id="oom_capacity", severity="broken", confidence=0.5, evidence=())
+    finders = [Finder(id="x", find=lambda _: iter([found]), reads="text")]
+    reading = read(TOLD)
+    report = diagnose(Evidence(source="file", machine=reading.machine, reading=reading), finders=finders)
+    assert ([f.id for f in report.findings], report.verdict) == (order, verdict)
+    # the screen begins with the finding that the verdict is of
+    assert (report.findings[0].severity == "broken") == (verdict == "broken")
+
+
 def test_a_training_log_in_which_nothing_is_wrong_is_left_alone():
     report = report_of(LOG)
     assert report.verdict == "healthy"
