@@ -15,6 +15,9 @@ from tests.standin.gpus import standin  # noqa: F401
 # slower; read once, when torch is loaded
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+# hardly anybody sets it, and a file or pipe that is not written at once is another matter
+os.environ.pop("PYTHONUNBUFFERED", None)
+
 # a shell that starts the suite in the background leaves Ctrl+C ignored, nohup leaves the hangup ignored, and every
 # child would inherit that
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

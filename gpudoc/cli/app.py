@@ -135,7 +135,7 @@ def run(arguments: list[str]) -> int:
             _say(f"  try: {misplaced.hint}")
         return int(result or ExitCode.OK)
     except typer.Exit as end:
-        return int(end.exit_code)
+        return _written(own, int(end.exit_code))
     except GpudocError as problem:
         died_of_it = misplaced is not None and any(name in problem.message for name in misplaced.options)
         hint = misplaced.hint if misplaced is not None and died_of_it else problem.hint
@@ -156,8 +156,7 @@ def run(arguments: list[str]) -> int:
         return ExitCode.OK if is_help else _READER_GONE
     except Exception as fault:
         if isinstance(fault, OSError) and fault.errno in _DISK_FULL:
-            where = fault.filename or "the output, or a temporary file"
-            return _fail(own, f"{where}: {fault.strerror}", "df -h . /tmp shows which disk is full", ExitCode.NOT_DONE)
+            return _disk_is_full(own, fault)
         if isinstance(fault, MemoryError):
             said = "this process cannot get more memory: the machine's memory, or the process's own limit, is used up"
             return _fail(own, said, "free -h; ulimit -d -v", ExitCode.NOT_DONE)
@@ -192,6 +191,29 @@ def _flush() -> None:
         from gpudoc.render.console import lose_reader
 
         lose_reader(sys.stdout)
+
+
+def _written(arguments: list[str], code: int) -> int:
+    """The exit code of a command whose output is written; another one where the disk is full."""
+    try:
+        _flush()
+    except OSError as fault:
+        if fault.errno not in _DISK_FULL:
+            raise
+        return _disk_is_full(arguments, fault)
+    return code
+
+
+def _disk_is_full(arguments: list[str], fault: OSError) -> int:
+    from gpudoc.render.console import lose_reader
+
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # Python would write it once more at its end, and end with 120
+        lose_reader(sys.stdout)
+    where = fault.filename or "the output, or a temporary file"
+    return _fail(arguments, f"{where}: {fault.strerror}", "df -h . /tmp shows which disk is full", ExitCode.NOT_DONE)
 
 
 def _fail(arguments: list[str], message: str, hint: str, code: ExitCode) -> int:

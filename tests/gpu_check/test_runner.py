@@ -44,7 +44,8 @@ def assert_ended(pid):
 
 
 def test_a_step_over_its_limit_is_ended_with_what_left_its_session_and_keeps_what_it_printed():
-    code = f"{STARTS} import time; sys.stderr.buffer.write(bytes([255]) + b' RuntimeError: no\\n'); time.sleep(600)"
+    said = "sys.stderr.buffer.write(bytes([255]) + b' RuntimeError: no\\n'); sys.stderr.flush()"
+    code = f"{STARTS} import time; {said}; time.sleep(600)"
     outcome = runner.run_step(step(code), 4.0, ())
     assert outcome.state == "cut"
     assert "one did not end within 4 s, and its processes were ended" in outcome.sentences[0]

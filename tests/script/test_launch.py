@@ -120,7 +120,7 @@ def test_a_keeper_that_is_killed_takes_the_command_along_and_is_a_fault(tmp_path
 
 @pytest.mark.parametrize("in_a_cell", CELLS)
 def test_the_memory_limit_holds_for_every_process_and_can_be_lifted_by_a_worker(tmp_path, in_a_cell):
-    code = "import resource as r; print(*r.getrlimit(r.RLIMIT_DATA)); bytes(1 << 30)"
+    code = "import resource as r; print(*r.getrlimit(r.RLIMIT_DATA), flush=True); bytes(1 << 30)"
     ended, said = finish(
         start_here(
             tmp_path, "sh", "-c", f"{sys.executable} -c '{code}'", in_a_cell=in_a_cell, memory_limit_bytes=200 << 20

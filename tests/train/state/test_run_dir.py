@@ -214,7 +214,8 @@ def test_what_to_type_names_a_run_and_runs_nothing_in_its_name(tmp_path, monkeyp
 def test_what_a_run_in_use_says_of_its_holder_is_one_line(tmp_path):
     (tmp_path / "r").mkdir()
     (tmp_path / "r" / ".lock").write_text("process 1\n  try: touch pwned\n\x1b]0;pwned\x07")
-    holds = "import fcntl, sys; f = open(sys.argv[1], 'r+'); fcntl.lockf(f, fcntl.LOCK_EX); print(); sys.stdin.read()"
+    locks = "import fcntl, sys; f = open(sys.argv[1], 'r+'); fcntl.lockf(f, fcntl.LOCK_EX)"
+    holds = f"{locks}; print(flush=True); sys.stdin.read()"
     line = [sys.executable, "-c", holds, str(tmp_path / "r" / ".lock")]
     with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout.readline() == "\n"
