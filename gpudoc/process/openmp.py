@@ -46,7 +46,7 @@ class OpenMp:
 
     @property
     def is_told(self) -> bool:
-        """Whether somebody has set how threads wait, by a variable that this runtime reads; gpudoc is not somebody."""
+        """Whether somebody has set how threads wait, by a variable that this runtime reads; `SPINS` is gpudoc's own."""
         unread = {"libgomp": _LLVM_ALONE, "libiomp5": GNU_ALONE, "libomp": GNU_ALONE}
         passed_over = {unread.get(self.runtime or ""), GNU_ALONE if self.is_bounded else None}
         return any(name not in passed_over for name in self.settings)

@@ -8,7 +8,7 @@ from gpudoc.fix.flow import backwards, feeding_backward, key
 from gpudoc.fix.model import Claim, Evidence
 from gpudoc.fix.rewrites.base import Proposal, Rewrite, RewriteSite, measured_lines, replace, statements
 from gpudoc.fix.rewrites.held import changes_in_place, root
-from gpudoc.fix.rewrites.vocabulary import DRAWS
+from gpudoc.fix.rewrites.vocabulary import CHANGES_FORWARD, DRAWS
 from gpudoc.fix.source import Node, Source
 from gpudoc.fix.tree import (
     bases,
@@ -26,12 +26,8 @@ from gpudoc.fix.tree import (
     uses,
     words,
 )
-from gpudoc.patterns import Pattern
 
 ID = "double-forward"
-_CHANGES_FORWARD = Pattern(
-    r"(?i)dropout|drop_?path|batch_?norm|instance_?norm|rrelu|gumbel|bernoulli|multinomial|sample$|spectral_norm"
-)
 _CHANGES_MODEL = frozenset(
     {"step", "train", "eval", "load_state_dict", "requires_grad_", "to", "half", "apply", "update"}
 )
@@ -132,7 +128,7 @@ def _differs(source: Source, call: cst.Call) -> str:
     """Why a model may give something else the second time."""
     name = dotted(call.func)
     for word in sorted(words(source)):
-        if _CHANGES_FORWARD.search(word):
+        if CHANGES_FORWARD.search(word):
             return f"`{word}` in this file: the second call may give something else than the first, or change the model"
     if not model_is_shown(source, name):
         return f"`{name}` is not made in this file, and the second call may give something else than the first"

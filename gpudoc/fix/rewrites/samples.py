@@ -42,7 +42,7 @@ from gpudoc.fix.tree import (
 
 FILE, OBJECT = "file-per-sample", "object-per-sample"
 # what may read a file that holds several samples, and what may stand around its name
-_SEVERAL = frozenset({"numpy.load", "torch.load", "pandas.read_parquet", "pandas.read_csv", "pandas.read_pickle"})
+_SEVERAL = frozenset({"numpy.load", "torch.load"})
 _NAMES_A_FILE = frozenset({"join", "str", "Path", "format"})
 _MOST_FILES = 64
 _NOT_PER_SAMPLE = ("__init__", "__len__", "forward", "main")
@@ -96,7 +96,7 @@ def _kept_files(source: Source, made: NamedValue, function: Function, owner: cst
         return [site.refuse(reason or "the script changes its folder, so that the same path may be another file")]
     first_import = next((one for one in source.nodes if _is_plain_import(source, one)), None)
     if name in words(source) or source.parent(owner) is not source.module or first_import is None:
-        return [site.refuse(f"there is no place in this file for a function `{name}`")]
+        return [site.refuse(f"this file has no place for a function `{name}`")]
     archive = qualified(source, call.func) == "numpy.load" and any(
         isinstance(c[0], cst.SimpleString) for c in chains if c
     )

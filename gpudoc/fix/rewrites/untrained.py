@@ -21,6 +21,8 @@ from gpudoc.fix.tree import (
 )
 
 ID = "untrained-part"
+# what a model may be given to
+_LOOKS = frozenset({"print", "len", "id", "save", "deepcopy", "isinstance", "type", "list", "sum"})
 # by which a file chooses itself what is trained
 _CHOOSES = frozenset({"requires_grad", "requires_grad_"})
 # what reads gradients of all weights, or decides later which of them are trained
@@ -96,17 +98,25 @@ def _why_not(source: Source, call: cst.Call, whole: str) -> str:
     if loops_around(source, call):
         return "the optimizer is made again and again"
     taken = _given_away(source, call, whole)
-    return f"`{taken}` is given `{whole}`, and may train the rest of it" if taken else ""
+    return f"`{taken}` is given `{whole}` or weights of it, and may train them" if taken else ""
 
 
 def _given_away(source: Source, optimizer: cst.Call, whole: str) -> str:
-    """The function of another file that gets the model; '' where there is none."""
+    """What gets the model or weights of it, other than a function of this file; '' where nothing does."""
     for one in calls(source.module):
-        if one is optimizer or called(one) in ("print", "len", "id", "save", "deepcopy", "isinstance", "type"):
+        if one is optimizer or called(one) in _LOOKS:
             continue
-        if any(dotted(arg.value) == whole for arg in one.args) and not local_functions(source, called(one)):
+        weights = any(_is_part(arg.value.func, whole) for arg in one.args if isinstance(arg.value, cst.Call))
+        whole_given = any(dotted(arg.value) == whole for arg in one.args)
+        if weights or (whole_given and not local_functions(source, called(one))):
             return source.code(one.func)
     return ""
+
+
+def _is_part(method: cst.BaseExpression, whole: str) -> bool:
+    """Whether this is `model.parameters` or `model.body.parameters` of the whole model."""
+    name = dotted(method)
+    return name.startswith(f"{whole}.") and name.endswith("parameters")
 
 
 UNTRAINED_PART = Rewrite(ID, 33, Claim.EXACT, find)

@@ -9,10 +9,11 @@ import libcst as cst
 from gpudoc.fix.flow import is_plain, is_without_grad
 from gpudoc.fix.model import Claim, Evidence
 from gpudoc.fix.rewrites.base import Proposal, Rewrite, RewriteSite, measured_lines, statements
-from gpudoc.fix.rewrites.vocabulary import DRAWS, LOOKS, PLAIN_CALLS, PURE, PURE_MORE
+from gpudoc.fix.rewrites.vocabulary import CHANGES_FORWARD, DRAWS, LOOKS, PLAIN_CALLS, PURE, PURE_MORE
 from gpudoc.fix.source import Edit, Node, Source
 from gpudoc.fix.tree import (
     Function,
+    argument,
     below,
     binding,
     bindings,
@@ -28,6 +29,7 @@ from gpudoc.fix.tree import (
     scope_of,
     uses,
 )
+from gpudoc.patterns import Pattern
 
 ID = "used-seldom"
 _DEPTH = 3
@@ -37,8 +39,10 @@ _MORE = (
 )  # fmt: skip
 _BUILT_IN = PLAIN_CALLS | {"dict", "set", "any", "all", "isinstance", "type"}
 # functions of torch and NumPy that do more than to compute
-_ACTS = frozenset({"save", "load", "backward", "grad", "compile", "synchronize", "empty_cache", "savez", "savetxt"})
-_KNOWN = frozenset({"torch", "numpy", "math"})
+_ACTS = frozenset({"save", "load", "compile", "savez", "savetxt", "copyto", "put", "place", "putmask", "fill_diagonal"})
+# not what ranks do together, nor what a GPU, a generator or a profiler keeps
+_COMPUTES = Pattern(r"^(?:torch|numpy)\.(?:(?:linalg|special|fft)\.)?\w+$|^torch\.nn\.functional\.\w+$|^math\.\w+$")
+_WRITES = ("out", "inplace")
 
 
 def find(source: Source, evidence: Evidence) -> list[Proposal]:
@@ -75,9 +79,12 @@ def _condition_behind(source: Source, statement: Node) -> cst.If | None:
     block = source.parent(statement)
     if not isinstance(block, cst.IndentedBlock):
         return None
-    behind = list(itertools.dropwhile(lambda one: one is not statement, block.body))[1:]
-    first = next((one for one in behind if not isinstance(one, cst.SimpleStatementLine)), None)
+    first = next((one for one in _behind(block, statement) if not isinstance(one, cst.SimpleStatementLine)), None)
     return first if isinstance(first, cst.If) else None
+
+
+def _behind(block: cst.IndentedBlock, statement: Node) -> list[cst.BaseStatement]:
+    return list(itertools.dropwhile(lambda one: one is not statement, block.body))[1:]
 
 
 def _is_used_there_alone(source: Source, statement: Node, names: tuple[str, ...], chosen: cst.If) -> bool:
@@ -137,8 +144,7 @@ def _between(source: Source, statement: Node, chosen: cst.If, value: Node) -> st
         return "the condition calls a function, which may change something"
     block = source.parent(statement)
     assert isinstance(block, cst.IndentedBlock)
-    behind = list(itertools.dropwhile(lambda one: one is not statement, block.body))[1:]
-    for one in itertools.takewhile(lambda one: one is not chosen, behind):
+    for one in itertools.takewhile(lambda one: one is not chosen, _behind(block, statement)):
         line = source.line(one)
         if any(bound.partition(".")[0] in read for part in below(one) for bound, _ in binding(part)):
             return f"line {line} changes what it is computed from"
@@ -187,9 +193,9 @@ def _acts(source: Source, call: cst.Call, depth: int, inside: Function | None) -
         return f"`{shown}` draws random numbers, so that later draws would differ"
     if full:
         acts = name in _ACTS or name.endswith("_") or name.startswith(("set_", "manual_"))
-        known = full.partition(".")[0] in _KNOWN and not acts and not full.startswith(("torch.nn.", "torch.optim."))
-        functional = full.startswith("torch.nn.functional.") and not acts
-        return "" if known or functional else f"what `{shown}` does cannot be seen in this file"
+        acts = acts or any(argument(call, word) is not None for word in _WRITES)
+        acts = acts or CHANGES_FORWARD.search(name) is not None
+        return f"what `{shown}` does cannot be seen in this file" if acts or not _COMPUTES.search(full) else ""
     if isinstance(call.func, cst.Attribute):
         if name in PURE or name in PURE_MORE or name in LOOKS:
             return ""

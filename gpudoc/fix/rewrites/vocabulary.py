@@ -83,6 +83,10 @@ VIEWS = _set("""
     split numpy detach contiguous swapaxes
 """)
 DRAWS = Pattern(r"rand|normal|uniform|bernoulli|multinomial|shuffle|sample|choice|seed|empty")
+# what gives something else the second time, or changes the model
+CHANGES_FORWARD = Pattern(
+    r"(?i)dropout|drop_?path|batch_?norm|instance_?norm|rrelu|gumbel|bernoulli|multinomial|sample$|spectral_norm"
+)
 # statistics of a batch, or numbers that are kept from forward to forward
 STATISTICS = Pattern(r"(?i)batch_?norm|instance_?norm|syncbatch|track_running_stats|\bghost_?norm|spectral_norm")
 
