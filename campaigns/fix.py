@@ -313,7 +313,9 @@ def main():
     # threads that spin would measure the neighbours
     os.environ["OMP_NUM_THREADS"] = asked.threads
     parts, known = open_parts(asked), labels()
-    chosen = [name for name in known if not asked.only or name.removesuffix(".py") in asked.only.split(",")]
+    chosen = [f"{name.removesuffix('.py')}.py" for name in asked.only.split(",") if name] or list(known)
+    if missing := set(chosen) - set(known):
+        options.error(f"--only: no such script: {', '.join(sorted(missing))}")
     for name in chosen:
         rows = {row["script"]: row for row in latest(parts)}
         row = rows.get(name)

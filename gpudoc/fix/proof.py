@@ -17,8 +17,8 @@ LEAST_GAIN = 1.03
 _LEAST_SAVED = 0.05
 _MOST_NAMED = 4
 _DIGITS = 4
-# what acts where an epoch begins shows itself from the second one on
-_BOUNDARIES = {"persistent-workers": 2}
+# what acts where an epoch begins shows itself from the second one on, and what is kept in the second one
+_BOUNDARIES = {"persistent-workers": 2, "no-workers": 2, "sample-each-epoch": 1}
 _ORDER = (Claim.EXACT, Claim.ROUNDING, Claim.BEHAVIOUR, Claim.CHANGES)
 
 
@@ -240,14 +240,21 @@ def _peaks(runs: Sequence[RecordedRun]) -> list[int]:
     return [run.peak_bytes for run in runs if run.peak_bytes is not None]
 
 
+def _faster(span: GainSpan) -> str:
+    """The ratio with its bounds; where parts of launches overlap, what whole launches show comes first."""
+    told = f"{span.middle:.2f} times as fast"
+    if span.sure is None or span.low > 1:
+        return f"{told} ({span.low:.2f} to {span.high:.2f})"
+    return f"{told}, at least {span.sure:.2f} between whole launches (parts of them: {span.low:.2f} to {span.high:.2f})"
+
+
 def describe(proof: FixProof) -> str:
     """One sentence: how much better, and what was compared."""
     parts = []
     if proof.lives:
         parts.append("it no longer runs out of memory")
     if (proof.is_faster or proof.without_limit) and proof.gain is not None:
-        span = proof.gain
-        parts.append(f"{span.middle:.2f} times as fast ({span.low:.2f} to {span.high:.2f})")
+        parts.append(_faster(proof.gain))
     if (proof.saves or proof.lives) and proof.peak_before and proof.peak_after:
         before = "without the limit" if proof.without_limit else "before"
         parts.append(f"peak memory {format_bytes(proof.peak_after)}, {format_bytes(proof.peak_before)} {before}")

@@ -35,8 +35,9 @@ from gpudoc.script.cell import what_can_be
 from gpudoc.script.command import checked
 from gpudoc.script.look import ScriptLook, look_at
 from gpudoc.script.outcome import LEAST_STEPS, LaunchRecord, refusal
-from gpudoc.script.remember import script_name
+from gpudoc.script.remember import script_file, script_name
 from gpudoc.script.trial import WARM_STEPS, Launches
+from gpudoc.shell import quote_path
 from gpudoc.temporary import TemporaryFolder
 from gpudoc.tune.trial.deadline import Deadline
 from gpudoc.units import format_seconds
@@ -56,6 +57,7 @@ def run(options: FixOptions, progress: Progress = SILENT) -> FixResult:
     if not options.command:
         raise GpudocError("nothing to fix: put a command after --", hint="gpudoc fix -- python train.py")
     deadline, command = Deadline(budget_s=options.budget_s), checked(options.command)
+    _check_place(command.words)
     found = what_can_be()
     if not found.is_whole and not (found.files and options.network):
         why = "; ".join(found.why_not) or "reason unknown"
@@ -73,6 +75,20 @@ def run(options: FixOptions, progress: Progress = SILENT) -> FixResult:
     if options.patch is not None and result.diff:
         write_whole(options.patch, result.diff.decode("utf-8"), hint="--patch fix.patch")
     return write_changes(result) if options.write and not result.interrupted else result
+
+
+def _check_place(words: tuple[str, ...]) -> None:
+    """GpudocError where the script lies outside of this folder: a diff names files below it."""
+    script, here = script_file(words), Path.cwd().resolve()
+    if script is None or not script.is_file() or script.resolve().is_relative_to(here):
+        return
+    python = words[0] if "/" not in words[0] else str(Path(words[0]).absolute())
+    there = script.resolve()
+    again = shlex.join([python, *(there.name if Path(word) == script else word for word in words[1:])])
+    raise GpudocError(
+        f"{script} lies outside of this folder, and a change is only made below it",
+        hint=f"cd {quote_path(there.parent)} && gpudoc fix -- {again}",
+    )
 
 
 def _load() -> float:

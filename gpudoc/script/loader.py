@@ -8,12 +8,15 @@ from gpudoc.errors import GpudocError
 from gpudoc.profile.model import Loader
 from gpudoc.script.findings import ScriptFindings, is_own
 from gpudoc.script.look import ScriptLook
+from gpudoc.script.outcome import busy_times
 from gpudoc.script.runner import CommandSession
+from gpudoc.stats import quantile
 from gpudoc.tune.loader.bounds import bounds_here
 from gpudoc.tune.loader.messages import LoaderRun
 from gpudoc.tune.loader.search import Search, search_loader
 from gpudoc.tune.loader.session import MeasurementError
 from gpudoc.tune.model.loader import DEFAULT_PREFETCH, SAME_SHARE, LoaderCosts, LoaderSetting
+from gpudoc.tune.model.noise import noise_of
 from gpudoc.tune.trial.messages import End, OfLaunch, Trial, TrialRequest
 
 # waiting less than this cannot be worth what the choice calls a difference
@@ -21,6 +24,7 @@ NOTHING_TO_GAIN = 0.01
 _STRETCH_S = 2.0
 _ROUNDS, _EXTRA_ROUNDS = 1, 2
 _STRETCH_STEPS = 16
+_QUICK = 0.25
 # a launch ends before its second epoch, so that the start of one is not measured
 _WHY_PERSISTENT = "persistent_workers true: workers are not restarted at every epoch"
 
@@ -35,7 +39,9 @@ def tune_loader(session: CommandSession, found: ScriptFindings, *, seconds: floa
         return
     measures = LaunchMeasures(session, found)
     try:
-        costs = costs_of(look, measures.without_workers(), measures.with_one())
+        alone = measures.without_workers()
+        in_a_crowd = noise_of([alone]) is not None
+        costs = costs_of(look, alone, measures.with_one(), in_a_crowd=in_a_crowd)
         search = Search(
             measures=measures,
             costs=costs,
@@ -48,11 +54,14 @@ def tune_loader(session: CommandSession, found: ScriptFindings, *, seconds: floa
             extra_rounds=_EXTRA_ROUNDS,
             overhead_s=session.runner.overhead_s,
             deadline=session.deadline,
+            in_a_crowd=in_a_crowd,
         )
         choice = search_loader(search, samples_per_batch=look.batch or 1, pin_memory=look.on_gpu)
     except (MeasurementError, GpudocError) as problem:
         found.feed = None
         found.feed_reasons = (f"loader left unchanged: {problem}",)
+        if isinstance(problem, MeasurementError) and (problem.is_late or problem.hangs):
+            found.unsearched = f"the loader was not searched: {problem}"
         return
     found.feed = feed = Loader(
         num_workers=choice.num_workers,
@@ -182,11 +191,12 @@ class LaunchMeasures:
         return not (setting.num_workers or own.num_workers) and setting.pin_memory == own.pin_memory
 
 
-def costs_of(look: ScriptLook, alone: Trial, helped: Trial) -> LoaderCosts:
+def costs_of(look: ScriptLook, alone: Trial, helped: Trial, *, in_a_crowd: bool = False) -> LoaderCosts:
     """What a batch and a step cost: `alone` ran without workers, so that what it waited is the making of a batch.
 
     The system tells the CPU time of step and batch together; what is beyond one CPU for the step is taken as the
-    batch's. Memory is what `helped`, with one worker and two batches ahead, took beyond it.
+    batch's. Memory is what `helped`, with one worker and two batches ahead, took beyond it. `in_a_crowd` a step counts
+    as long as the quicker ones were: others only ever slow a step down, and the profile stays when they are gone.
     """
     micro = look.micro_batches
     waits = tuple(wait / micro for wait in alone.legs.get("wait_s", ()))
@@ -194,12 +204,15 @@ def costs_of(look: ScriptLook, alone: Trial, helped: Trial) -> LoaderCosts:
     step_s = max(1e-6, alone.measured["mean_step_s"] / micro - batch_s)
     cpu_s = alone.measured.get("cpu_s", 0.0) / micro
     worker_cpu_s = min(batch_s, max(0.0, cpu_s - step_s))
+    quick = 1.0
+    if in_a_crowd and (busy_s := busy_times(alone)):
+        quick = min(1.0, quantile(busy_s, _QUICK) / micro / step_s)
     return LoaderCosts(
         batch_s=waits or (1e-6,),
         worker_cpu_s=worker_cpu_s,
         main_s=0.0,
-        step_s=step_s,
-        step_cpu_s=max(0.0, cpu_s - worker_cpu_s),
+        step_s=quick * step_s,
+        step_cpu_s=quick * max(0.0, cpu_s - worker_cpu_s),
         batch_bytes=int(_grown(alone, helped, "shm_bytes") / DEFAULT_PREFETCH),
         worker_private_bytes=int(_grown(alone, helped, "private_bytes")),
     )

@@ -113,6 +113,12 @@ def trial_of(request: TrialRequest, told: LaunchRecord, *, warm_steps: int, wake
     ).beside(told.beside, on_gpu=look.on_gpu)
 
 
+def busy_times(trial: Trial) -> list[float]:
+    """Seconds of each step of a launch once its data is there; empty where it tells no single steps."""
+    pairs = zip(trial.legs.get("step_s", ()), trial.legs.get("wait_s", ()), strict=False)
+    return [max(1e-6, step_s - wait_s) for step_s, wait_s in pairs]
+
+
 def _end_of(told: LaunchRecord) -> tuple[End, str]:
     error = told.error
     if error is not None and error.shortage is not None:

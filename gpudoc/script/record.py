@@ -25,6 +25,7 @@ class ScriptContext:
     limit_bytes: int | None
     seconds: float
     launches: int
+    goal: str = "throughput"
 
 
 def make_profile(context: ScriptContext, found: ScriptFindings, trials: Sequence[Trial]) -> model.Profile:
@@ -43,7 +44,7 @@ def make_profile(context: ScriptContext, found: ScriptFindings, trials: Sequence
                 "loader": _loader(found),
             }
         ),
-        evidence=evidence_of(found, trials, context.limit_bytes),
+        evidence=evidence_of(found, trials, context.limit_bytes, context.goal),
         why=tuple(why(found, noise_of(trials), context.hardware.device)),
         script=model.Script.model_validate(
             {

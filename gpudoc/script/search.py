@@ -269,6 +269,7 @@ class _Search:
             limit_bytes=limit_bytes,
             seconds=self._deadline.spent_s,
             launches=self._launches.count,
+            goal=self._options.goal,
         )
         profile = make_profile(context, found, journal.trials)
         return self._result(found, profile, save_found(profile, self._options.out), limit_bytes, interrupted)

@@ -8,6 +8,7 @@ from gpudoc.doctor.spinning import may_sleep
 from gpudoc.profile.model import VariantTrial
 from gpudoc.script.findings import ScriptFindings
 from gpudoc.script.look import blocks
+from gpudoc.script.outcome import busy_times
 from gpudoc.script.runner import CommandSession
 from gpudoc.tune.model.noise import noise_of
 from gpudoc.tune.search.choose import speedup
@@ -76,8 +77,7 @@ def _say_both(row: VariantTrial, times: float | None, wait_share: float) -> Vari
 
 def _without_waiting(trial: Trial) -> Trial:
     """The trial with steps as long as they are once their data is there; as it is where it tells no single steps."""
-    pairs = list(zip(trial.legs.get("step_s", ()), trial.legs.get("wait_s", ()), strict=False))
-    if not trial.points or not pairs:
+    busy_s = busy_times(trial)
+    if not trial.points or not busy_s:
         return trial
-    busy_s = [max(1e-6, step_s - wait_s) for step_s, wait_s in pairs]
     return trial.model_copy(update={"points": (trial.points[0].model_copy(update={"step_s": tuple(blocks(busy_s))}),)})

@@ -151,11 +151,10 @@ class Launches:
                 memory_limit_bytes=limit_bytes,
             )
             with running:
-                ended = _listen(running, EventReader(folder), patience_s)
+                ended = _listen(running, EventReader(folder), patience_s, meter)
             self.last = replace(
                 ended,
                 seconds=time.monotonic() - began,
-                beside=meter.read(),
                 cgroup_killed=oom_kills() > kills,
                 has_network=self.network or cell is None or not cell.isolation.network,
                 room_bytes=0 if cell is None else cell.room,
@@ -163,7 +162,7 @@ class Launches:
         return self.last
 
 
-def _listen(running: Launch, reader: EventReader, patience_s: float) -> LaunchRecord:
+def _listen(running: Launch, reader: EventReader, patience_s: float, meter: LoadMeter) -> LaunchRecord:
     """Until the steps that were asked for have run, the command has ended, or the patience has."""
     began = time.monotonic()
     first_s: float | None = None
@@ -186,6 +185,8 @@ def _listen(running: Launch, reader: EventReader, patience_s: float) -> LaunchRe
         timed_out = now - began > patience_s
         if status is not None or is_measured or timed_out:
             full = running.full
+            # of a cell that is killed the kernel counts with nobody what its processes took
+            beside = meter.read()
             if status is None:
                 running.end()
             return LaunchRecord(
@@ -197,6 +198,7 @@ def _listen(running: Launch, reader: EventReader, patience_s: float) -> LaunchRe
                 timed_out=timed_out and not is_measured,
                 full=full,
                 loads=loads.figures(),
+                beside=beside,
             )
 
 

@@ -47,6 +47,13 @@ def test_equal_trainings_of_which_each_changed_one_is_faster_are_a_proved_change
     )
 
 
+def test_where_parts_of_launches_overlap_the_bound_of_whole_launches_is_said_first():
+    found = proof([run(2.0, pieces_s=(0.05, 0.2))] * 2, [run(1.0, pieces_s=(0.02, 0.1))] * 2)
+    assert describe(found).startswith(
+        "2.00 times as fast, at least 2.00 between whole launches (parts of them: 0.50 to 10.00); "
+    )
+
+
 def test_one_changed_launch_that_is_no_faster_leaves_the_gain_in_doubt():
     found = proof([run(2.0), run(1.02)], [run(1.0), run(1.0)])
     assert found.claim is Claim.EXACT
@@ -209,8 +216,11 @@ def test_a_warning_may_go_away_with_what_it_warned_of(before, after, claim):
     assert proof([printing(before)] * 2, [printing(after)] * 2).claim is claim
 
 
-@pytest.mark.parametrize(("boundaries", "claim", "is_open"), [(1, None, True), (2, Claim.EXACT, False)])
-def test_workers_that_stay_are_proved_across_two_ends_of_epochs_or_not_at_all(boundaries, claim, is_open):
-    stays = replace(CANDIDATE, rewrite="persistent-workers")
-    found = judge(stays, [run(2.0), run(2.2)], [run(1.0), run(1.1)], boundaries=boundaries)
-    assert (found.claim, found.is_open) == (claim, is_open)
+@pytest.mark.parametrize(
+    ("rewrite", "needed"), [("persistent-workers", 2), ("no-workers", 2), ("sample-each-epoch", 1)]
+)
+def test_what_acts_at_the_end_of_an_epoch_is_proved_across_as_many_as_it_needs_or_not_at_all(rewrite, needed):
+    candidate = replace(CANDIDATE, rewrite=rewrite)
+    for boundaries, claim, is_open in ((needed - 1, None, True), (needed, Claim.EXACT, False)):
+        found = judge(candidate, [run(2.0), run(2.2)], [run(1.0), run(1.1)], boundaries=boundaries)
+        assert (found.claim, found.is_open) == (claim, is_open)

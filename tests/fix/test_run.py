@@ -186,6 +186,17 @@ def test_what_cannot_be_done_is_said_before_anything_is_started(options, words):
     assert raised.value.exit_code == ExitCode.NOT_DONE
 
 
+def test_a_script_outside_of_this_folder_is_refused_with_the_command_that_works(tmp_path, monkeypatch):
+    folder = tmp_path / "my work"
+    folder.mkdir()
+    (folder / "train.py").write_text("print(1)\n")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    with pytest.raises(GpudocError, match="outside of this folder") as raised:
+        run(FixOptions(command=("python", "../my work/train.py", "--epochs", "3")))
+    assert raised.value.hint == f"cd '{folder}' && gpudoc fix -- python train.py --epochs 3"
+
+
 def test_without_a_cell_no_changed_script_is_tried(monkeypatch):
     monkeypatch.setattr("gpudoc.fix.run.what_can_be", lambda: Isolation(why_not=("user namespaces are off",)))
     with pytest.raises(GpudocError, match="user namespaces are off"):

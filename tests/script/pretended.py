@@ -73,7 +73,8 @@ class Pretended:
 
     A batch takes `sample_s` of waiting for each sample, split among the workers; a step `fixed_s` + `step_s` a sample;
     memory `fixed_bytes` + `bytes_per_sample` a sample under `limit_bytes`. Threads that sleep while they wait make it
-    `asleep` times as fast. What `beside` holds is measured in every launch.
+    `asleep` times as fast. What `beside` holds is measured in every launch, and others make its steps as many times as
+    long as `slowed` says, in turns.
     """
 
     def __init__(self, **model):
@@ -87,6 +88,7 @@ class Pretended:
         self.eats = model.get("eats", False)
         self.asleep = model.get("asleep", 1.0)
         self.beside = model.get("beside", {})
+        self.slowed = model.get("slowed", (1.0,))
         self.requests = []
 
     def run(self, request, *, patience_s):
@@ -103,9 +105,10 @@ class Pretended:
         make_s, train_s = self.sample_s * batch, self.fixed_s + self.step_s * batch
         if request.variant.wait_policy == "passive":
             train_s /= self.asleep
-        wait = make_s if workers == 0 else max(0.0, make_s / workers - train_s)
         count = max(request.steps, 4)
-        event = steps([train_s + wait] * count, [wait] * count, samples=batch, peak_bytes=needed)
+        trains_s = [train_s * self.slowed[place % len(self.slowed)] for place in range(count)]
+        wait = make_s if workers == 0 else max(0.0, make_s / workers - sum(trains_s) / count)
+        event = steps([one_s + wait for one_s in trains_s], [wait] * count, samples=batch, peak_bytes=needed)
         built = loader(batch_size=self.batch if self.eats else batch)
         trial = trial_of(request, told(seen(event, loaders=[built])), warm_steps=0)
         measured = {**trial.measured, **self.beside}

@@ -1,10 +1,11 @@
 import pytest
 
+from gpudoc.profile.model import VariantTrial
 from gpudoc.script.findings import ScriptFindings
 from gpudoc.script.loader import LaunchMeasures, costs_of, why_kept
 from gpudoc.tune.loader.session import MeasurementError
 from gpudoc.tune.model.loader import LoaderSetting
-from gpudoc.tune.trial.messages import TrialRequest
+from gpudoc.tune.trial.messages import End, TrialRequest
 from tests.script.pretended import Pretended, fed, loader, session_of
 
 
@@ -89,6 +90,31 @@ def test_costs_come_from_steps_without_workers_and_memory_from_one_worker():
     assert costs.worker_cpu_s + costs.step_cpu_s == pytest.approx(0.03)
     assert costs.worker_private_bytes == 200_000_000
     assert costs.batch_bytes == 2_000_000
+
+
+def test_a_loader_for_which_no_time_was_left_is_not_searched_and_the_first_line_says_so():
+    class Late(Pretended):
+        def run(self, request, *, patience_s):
+            trial = super().run(request, patience_s=patience_s)
+            return trial.model_copy(update={"end": End.TIME_UP, "detail": "the budget was over"})
+
+    found = fed(session_of(Pretended(), launches=Late()), seconds=1000.0)
+    assert found.feed is None
+    assert found.unsearched.startswith("the loader was not searched: the budget was over")
+    found.tried.append(VariantTrial(name="threads that sleep", changes={}, kept=False, why="not faster"))
+    found.kept_default = True
+    assert (found.verdict.kind, found.verdict.why) == ("none_faster", found.unsearched)
+
+
+CROWD = {"other_cpus": 1.0, "busy_share": 1.0}
+
+
+@pytest.mark.parametrize(("crowd", "workers"), [({}, 2), (CROWD, 3)])
+def test_next_to_other_processes_the_workers_are_those_that_the_step_needs_without_them(crowd, workers):
+    # a batch takes one worker 80 ms, a step 28 ms, or 84 ms in one of four
+    found = fed(session_of(Pretended(slowed=(1.0, 1.0, 1.0, 3.0), beside=crowd)), seconds=1000.0)
+    assert found.feed.num_workers == workers
+    assert any("if no other process uses the CPUs" in reason for reason in found.feed_reasons) == bool(crowd)
 
 
 def test_a_script_without_workers_is_not_launched_once_more_without_them():

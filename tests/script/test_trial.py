@@ -35,6 +35,8 @@ def here(tmp_path, monkeypatch):
 def test_a_look_tells_the_script_and_a_trial_takes_its_order_and_neither_leaves_anything(tmp_path, here):
     launches = launches_of(tmp_path, (*written(here, WAITING), "--wait", "0.005", "--step", "0.02"))
     told = launches.look(launches.command.words, patience_s=120)
+    # the import of torch alone keeps a CPU busy for seconds, and nobody else did that
+    assert told.beside.share - told.beside.other_share > 0.05
     look = look_at(told.seen, warm_steps=3, start_s=told.start_s)
     assert (look.training.place, look.batch, look.ranks, look.device) == ("train.py:22", 8, 1, "cpu")
     assert [loader.place for loader in look.loaders] == ["train.py:21", "train.py:22"]

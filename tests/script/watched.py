@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpudoc.script.hook import environment, read
@@ -66,13 +68,32 @@ def bare(command, **options):
 
 def watch(folder, command, order=LOOK, **variables):
     """Run a command to its end with the inside in it."""
-    told = folder / f"told-{len(list(folder.glob('told-*')))}"
-    told.mkdir()
-    env = {**environment(told, order, bare_environment()), **variables}
+    told, env = told_to(folder, order, variables)
     done = subprocess.run(
         [str(part) for part in command], capture_output=True, text=True, check=False, env=env, cwd=folder
     )
     return Watched(done.returncode, done.stdout, done.stderr, read(told))
+
+
+def watch_until(folder, text, order, enough: Callable[[tuple], bool], patience_s=120):
+    """Run a script behind HEAD until what it told is enough, and kill it then; what it told."""
+    told, env = told_to(folder, order, {})
+    script = [sys.executable, str(save(folder, text))]
+    until = time.monotonic() + patience_s
+    with subprocess.Popen(script, stdout=subprocess.DEVNULL, env=env, cwd=folder) as process:
+        try:
+            while not enough(seen := read(told)) and process.poll() is None and time.monotonic() < until:
+                time.sleep(0.05)
+        finally:
+            process.kill()
+    return seen
+
+
+def told_to(folder, order, variables):
+    """A new folder for what a script tells, and the environment that it is started with."""
+    told = folder / f"told-{len(list(folder.glob('told-*')))}"
+    told.mkdir()
+    return told, {**environment(told, order, bare_environment()), **variables}
 
 
 def watch_text(folder, text, order=LOOK, *, head=True, **variables):

@@ -8,18 +8,28 @@ from gpudoc.fix.rewrites.base import Rewrite
 from gpudoc.fix.rewrites.checkpoints import CHECKPOINT_EACH_STEP
 from gpudoc.fix.rewrites.constants import CONSTANT_PER_STEP
 from gpudoc.fix.rewrites.copies import COPY_EACH_STEP
+from gpudoc.fix.rewrites.counts import COUNTS_IN_LOOP
 from gpudoc.fix.rewrites.evaluation import EVALUATION_NO_GRAD
 from gpudoc.fix.rewrites.graph import DETACH_SUM, RETAIN_GRAPH
 from gpudoc.fix.rewrites.kept import KEPT_OUTPUTS
-from gpudoc.fix.rewrites.loader import ITERABLE_WORKER, LOADER_WORKERS, PERSISTENT_WORKERS, PIN_MEMORY
+from gpudoc.fix.rewrites.loader import (
+    ITERABLE_WORKER,
+    LOADER_WORKERS,
+    PERSISTENT_WORKERS,
+    PIN_MEMORY,
+    WITHOUT_WORKERS,
+)
 from gpudoc.fix.rewrites.memory import BATCH_IN_CHUNKS
 from gpudoc.fix.rewrites.precision import FLOAT64_BY_ACCIDENT
 from gpudoc.fix.rewrites.repeated import DOUBLE_FORWARD
+from gpudoc.fix.rewrites.sample_cache import SAMPLE_EACH_EPOCH
 from gpudoc.fix.rewrites.samples import FILE_PER_SAMPLE, OBJECT_PER_SAMPLE
 from gpudoc.fix.rewrites.seldom import ITEM_EACH_STEP, LOGGING_EACH_STEP
 from gpudoc.fix.rewrites.settings import EXPANDABLE_SEGMENTS, FEW_THREADS, FUSED_OPTIMIZER
+from gpudoc.fix.rewrites.sparse import SPARSE_GRADIENT
 from gpudoc.fix.rewrites.tensors import COLLATE_LISTS, TENSOR_ON_CPU
 from gpudoc.fix.rewrites.untrained import UNTRAINED_PART
+from gpudoc.fix.rewrites.untrained_network import UNTRAINED_NETWORK
 from gpudoc.fix.rewrites.used_seldom import USED_SELDOM
 from gpudoc.fix.rewrites.zero_fill import ZERO_FILL
 
@@ -31,22 +41,27 @@ REWRITES: tuple[Rewrite, ...] = (
     RETAIN_GRAPH,
     KEPT_OUTPUTS,
     UNTRAINED_PART,
+    UNTRAINED_NETWORK,
     ZERO_FILL,
     FILE_PER_SAMPLE,
     OBJECT_PER_SAMPLE,
+    SAMPLE_EACH_EPOCH,
     CONSTANT_PER_STEP,
     DOUBLE_FORWARD,
     COPY_EACH_STEP,
     USED_SELDOM,
     COLLATE_LISTS,
+    COUNTS_IN_LOOP,
     LOADER_WORKERS,
     ITERABLE_WORKER,
     PERSISTENT_WORKERS,
+    WITHOUT_WORKERS,
     PIN_MEMORY,
     TENSOR_ON_CPU,
     ITEM_EACH_STEP,
     CHECKPOINT_EACH_STEP,
     LOGGING_EACH_STEP,
+    SPARSE_GRADIENT,
     FUSED_OPTIMIZER,
     FEW_THREADS,
     FLOAT64_BY_ACCIDENT,
@@ -59,8 +74,8 @@ REWRITES: tuple[Rewrite, ...] = (
 OF_MEMORY = frozenset(
     one.id
     for one in (
-        EVALUATION_NO_GRAD, DETACH_SUM, RETAIN_GRAPH, KEPT_OUTPUTS, UNTRAINED_PART, ACTIVATION_CHECKPOINTING,
-        BATCH_IN_CHUNKS, EXPANDABLE_SEGMENTS,
+        EVALUATION_NO_GRAD, DETACH_SUM, RETAIN_GRAPH, KEPT_OUTPUTS, UNTRAINED_PART, UNTRAINED_NETWORK,
+        ACTIVATION_CHECKPOINTING, BATCH_IN_CHUNKS, EXPANDABLE_SEGMENTS,
     )
 )  # fmt: skip
 

@@ -9,7 +9,7 @@ import libcst as cst
 
 from gpudoc.fix.model import Candidate, Claim, Evidence, Refusal
 from gpudoc.fix.source import Edit, Node, Source
-from gpudoc.fix.tree import name_of_import
+from gpudoc.fix.tree import dotted, imported_names, name_of_import
 
 Proposal = Candidate | Refusal
 
@@ -134,3 +134,19 @@ def step_of_indent(source: Source) -> str:
 def torch_name(source: Source) -> str:
     """How this file writes `torch`; '' where it does not import it."""
     return name_of_import(source, "torch")
+
+
+def import_edits(source: Source, name: str) -> list[Edit] | None:
+    """`import name` above the first import of the file, where it is not there; None where the file imports nothing."""
+    if imported_names(source).get(name) == name:
+        return []
+    first = next((one for one in source.nodes if _is_plain_import(source, one)), None)
+    return None if first is None else [insert_line(source, source.line(first), f"import {name}")]
+
+
+def _is_plain_import(source: Source, node: Node) -> bool:
+    if not isinstance(node, cst.Import | cst.ImportFrom):
+        return False
+    line = source.parent(node)
+    future = isinstance(node, cst.ImportFrom) and dotted(node.module) == "__future__"
+    return line is not None and source.parent(line) is source.module and not future

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 import libcst as cst
 
 from gpudoc.fix.model import Claim, Evidence
-from gpudoc.fix.rewrites.base import Proposal, RewriteSite, replace, torch_name
+from gpudoc.fix.rewrites.base import Proposal, RewriteSite, measured_lines, replace, statements, torch_name
 from gpudoc.fix.source import Edit, Node, Source
 from gpudoc.fix.tree import (
     Function,
     argument,
     below,
     binding,
+    bindings,
     called,
     calls,
     dotted,
@@ -22,6 +23,7 @@ from gpudoc.fix.tree import (
     loops_around,
     name_of_import,
     qualified,
+    scope_of,
     uses,
     words,
 )
@@ -31,6 +33,8 @@ _LEAST = 0.05
 _TYPES = {"float": "float32", "int": "int64"}
 _NO_TABLE = frozenset({"split", "zip", "map", "items", "values", "iter", "filter", "range"})
 _MAKES = frozenset({"torch.tensor", "torch.FloatTensor"})
+_READS_LISTS = _MAKES | {"torch.as_tensor", "torch.LongTensor", "torch.DoubleTensor", "torch.Tensor"}
+_GIVES_NUMBER = frozenset({"float", "int", "bool", "len", "item", "tolist", "str", "sum", "min", "max", "ord", "index"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,9 @@ def _of(source: Source, function: Function, call: cst.Call) -> list[Proposal]:
                     ]
                 )
             ]
-        return _of_arrays(source, site, function, call, value)
+        # what takes time may be another line of the function, so only the plainest of them
+        plain = "collate" in function.name.value and len(call.args) == 1 and isinstance(value.elt, cst.Name)
+        return _through_numpy(source, [call]) if plain and _lists_arrays(source, value) else []
     if isinstance(value, cst.Name):
         return _of_appended(source, site, function, call, value.value)
     return []
@@ -128,22 +134,70 @@ def _without_type(source: Source, call: cst.Call) -> list[Edit]:
     return [Edit(source.outer_span(call.args[0].value)[1], source.outer_span(call.args[-1].value)[1], "")]
 
 
-def _of_arrays(
-    source: Source, site: RewriteSite, function: Function, call: cst.Call, value: cst.ListComp
-) -> list[Proposal]:
-    """`torch.tensor([x for x, _ in batch])` of arrays, which torch reads number by number."""
-    numpy = name_of_import(source, "numpy")
-    collates = "collate" in function.name.value
-    if not collates or not numpy or len(call.args) > 1 or not isinstance(value.elt, cst.Name) or value.for_in.ifs:
+def find_arrays(source: Source, evidence: Evidence) -> list[Proposal]:
+    """`torch.tensor(states)` of a list of arrays at measured lines: torch reads such a list number by number."""
+    found: dict[Node, list[cst.Call]] = {}
+    for statement in statements(source, measured_lines(source, evidence)):
+        for call in calls(statement) if isinstance(statement, cst.SimpleStatementLine) else ():
+            value = call.args[0].value if call.args and call.args[0].keyword is None else None
+            if qualified(source, call.func) in _READS_LISTS and value is not None and _lists_arrays(source, value):
+                found.setdefault(scope_of(source, call), []).append(call)
+    return [proposal for taken in found.values() for proposal in _through_numpy(source, taken)]
+
+
+def _through_numpy(source: Source, taken: list[cst.Call]) -> list[Proposal]:
+    """The lists of arrays that these calls read become one array each, in one change; none without NumPy."""
+    numpy, values = name_of_import(source, "numpy"), [one.args[0].value for one in taken]
+    if not numpy:
         return []
-    if not isinstance(value.for_in.target, cst.Tuple | cst.Name) or _is_number_name(value.elt.value):
-        return []
-    listed = source.code(value)
-    return [site.change([replace(source, value, f"{numpy}.stack({listed})")])]
+    edits = [replace(source, value, f"{numpy}.stack({source.code(value)})") for value in values]
+    return [RewriteSite(ID, Claim.EXACT, source, taken[0]).change(edits)]
+
+
+def _lists_arrays(source: Source, value: Node) -> bool:
+    """Whether a value is a list or a tuple of things that may be arrays, and are not plainly numbers."""
+    if isinstance(value, cst.ListComp):
+        return _may_be_array(value.elt)
+    if isinstance(value, cst.Call) and dotted(value.func) in ("list", "tuple") and len(value.args) == 1:
+        return isinstance(value.args[0].value, cst.Name) and not _is_number_name(dotted(value.args[0].value))
+    # `batch.state` of `batch = Transition(*zip(*rows))`, and `state` of `state, reward = zip(*rows)`
+    named = isinstance(value, cst.Attribute) and isinstance(value.value, cst.Name)
+    if not (named or isinstance(value, cst.Name)) or _is_number_name(dotted(value).rpartition(".")[2]):
+        return False
+    scope, name = scope_of(source, value), dotted(value).partition(".")[0]
+    above = set(source.ancestors(value))
+    made = [one for one in bindings(scope, name) if one not in above]
+    if len(made) != 1 or not isinstance(made[0], cst.Assign):
+        return False
+    if "zip(*" in source.code(made[0].value):
+        return isinstance(made[0].targets[0].target, cst.Tuple) != named
+    if named:
+        return False
+    whole = made[0].value.elements if isinstance(made[0].value, cst.Tuple) else [made[0].value]
+    if all(source.code(one.value if isinstance(one, cst.Element) else one) in ("[]", "list()") for one in whole):
+        filled = [one for one in calls(scope) if dotted(one.func) == f"{name}.append" and len(one.args) == 1]
+        appended = [one.args[0].value for one in filled]
+        return bool(filled) and all(_may_be_array(one) and not _is_list(scope, one) for one in appended)
+    return isinstance(made[0].value, cst.ListComp) and _may_be_array(made[0].value.elt)
+
+
+def _may_be_array(value: Node) -> bool:
+    if isinstance(value, cst.Call):
+        return called(value) not in _GIVES_NUMBER
+    if isinstance(value, cst.BinaryOperation):
+        return _may_be_array(value.left) or _may_be_array(value.right)
+    return isinstance(value, cst.Name | cst.Subscript | cst.Attribute) and not _is_number_name(dotted(value))
+
+
+def _is_list(scope: Node, value: Node) -> bool:
+    """Whether a variable is set to a list of numbers, whose type NumPy would choose in another way than torch."""
+    made = [one for one in bindings(scope, dotted(value)) if isinstance(one, cst.Assign)]
+    return any(isinstance(one.value, cst.List | cst.ListComp) for one in made)
 
 
 def _is_number_name(name: str) -> bool:
-    return any(word in name.lower() for word in ("label", "target", "len", "cls", "class", "id")) or name in ("y", "t")
+    of_numbers = ("label", "target", "len", "cls", "class", "id", "action", "reward", "done", "mask")
+    return any(word in name.lower() for word in of_numbers) or name in ("y", "t")
 
 
 def _of_appended(source: Source, site: RewriteSite, function: Function, call: cst.Call, name: str) -> list[Proposal]:

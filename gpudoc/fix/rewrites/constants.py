@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from gpudoc.fix.model import Claim, Evidence
+from gpudoc.fix.model import Candidate, Claim, Evidence
+from gpudoc.fix.rewrites.arguments import find_of_arguments
 from gpudoc.fix.rewrites.base import Proposal, Rewrite, RewriteSite, drop_argument, insert_line, replace
 from gpudoc.fix.rewrites.built import ID, find_built
 from gpudoc.fix.rewrites.held import (
@@ -50,6 +51,8 @@ def find(source: Source, evidence: Evidence) -> list[Proposal]:
             continue
         function, loops = function_of(source, made.statement), loops_around(source, made.statement)
         site = RewriteSite(ID, Claim.EXACT, source, made.statement)
+        if _is_computed(source, made.value):
+            continue
         if reason := _default_changes(source):
             found.append(site.refuse(reason))
             continue
@@ -57,7 +60,16 @@ def find(source: Source, evidence: Evidence) -> list[Proposal]:
             found.append(_into_buffer(site, made, function))
         elif loops:
             found.append(_before_loop(site, made, loops))
-    return found or find_built(source, evidence)
+    # what an argument decides is kept for that argument, where it is the same one each time
+    given = find_of_arguments(source, evidence)
+    kept = [_function_at(source, one) for one in given if isinstance(one, Candidate)]
+    found = [one for one in found if isinstance(one, Candidate) or _function_at(source, one) not in kept]
+    return [*found, *given] or find_built(source, evidence)
+
+
+def _function_at(source: Source, proposal: Proposal) -> Function | None:
+    statement = source.statement_at(proposal.line)
+    return None if statement is None else function_of(source, statement)
 
 
 def _is_factory(source: Source, value: cst.BaseExpression) -> bool:
@@ -66,6 +78,14 @@ def _is_factory(source: Source, value: cst.BaseExpression) -> bool:
         and qualified(source, call.func).split(".")[0] in ("torch", "numpy")
         for call in calls(value)
     )
+
+
+def _is_computed(source: Source, value: cst.BaseExpression) -> bool:
+    """Whether a model or a function computes the value, so that nobody would take it for a constant."""
+    outer = value.expression if isinstance(value, cst.UnaryOperation) else value
+    while isinstance(outer, cst.Call) and isinstance(outer.func, cst.Attribute) and called(outer) in PURE:
+        outer = outer.func.value
+    return isinstance(outer, cst.Call) and not qualified(source, outer.func) and called(outer) not in PURE
 
 
 def _impure(value: Node) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import libcst as cst
 
 from gpudoc.fix.flow import backwards, feeding_backward, is_plain, is_without_grad, key
@@ -32,6 +34,7 @@ from gpudoc.fix.tree import (
     local_functions,
     loops_around,
     qualified,
+    uses,
     words,
 )
 from gpudoc.patterns import IGNORECASE, Pattern
@@ -59,7 +62,8 @@ def find(source: Source, evidence: Evidence) -> list[Proposal]:
     done: list[Node] = []
     for statement in statements(source, [*lines, *measured_lines(source, evidence)]):
         function = function_of(source, statement)
-        place = function if function is not None and _is_evaluation(function) else _evaluating_loop(source, statement)
+        evaluates = function is not None and (_is_evaluation(function) or _is_called_behind_eval(source, function))
+        place = function if evaluates else _evaluating_loop(source, statement)
         if place is None or place in done or is_without_grad(source, statement):
             continue
         done.append(place)
@@ -74,8 +78,50 @@ def _is_evaluation(function: Function) -> bool:
         return False
     if _EVALUATES.search(function.name.value):
         return True
-    trains = any(called(call) == "train" and not call.args for call in calls(function)) or backwards(function)
-    return not trains and any(called(call) == "eval" and not call.args for call in calls(function))
+    return not _trains(function) and any(called(call) == "eval" and not call.args for call in calls(function))
+
+
+def _trains(function: Function) -> bool:
+    return any(called(call) == "train" and not call.args for call in calls(function)) or bool(backwards(function))
+
+
+def _is_called_behind_eval(source: Source, function: Function) -> bool:
+    """Whether every use of a function at the top of the file is a call behind `model.eval()` that uses this model."""
+    name = function.name.value
+    if source.parent(function) is not source.module or function.decorators or _trains(function):
+        return False
+    named = [one for one in source.nodes if isinstance(one, cst.Name) and one.value == name]
+    taken = [(source.parent(one), one) for one in named if one is not function.name]
+    return bool(taken) and all(
+        isinstance(call, cst.Call) and call.func is one and _is_behind_eval(source, call, function)
+        for call, one in taken
+    )
+
+
+def _is_behind_eval(source: Source, call: cst.Call, function: Function) -> bool:
+    inner: Node = call
+    for above in source.ancestors(call):
+        if isinstance(above, cst.IndentedBlock | cst.Module):
+            modes = _modes(above.body[: list(above.body).index(inner)])  # type: ignore[arg-type]
+            if modes:
+                model, mode = modes[-1]
+                given = any(dotted(arg.value) == model for arg in call.args)
+                return mode == "eval" and (given or bool(uses(source, function, model)))
+        if isinstance(above, cst.FunctionDef) or (isinstance(above, cst.For | cst.While) and _modes(above.body.body)):
+            return False
+        inner = above
+    return False
+
+
+def _modes(block: Sequence[Node]) -> list[tuple[str, str]]:
+    """`("model", "eval")` of each `model.eval()` and `model.train()` that stands by itself in a block."""
+    return [
+        (dotted(call.func.value), called(call))
+        for one in block
+        if isinstance(one, cst.SimpleStatementLine)
+        for call in calls(one)
+        if called(call) in ("eval", "train") and isinstance(call.func, cst.Attribute)
+    ]
 
 
 def _evaluating_loop(source: Source, statement: Node) -> cst.For | None:
@@ -87,14 +133,8 @@ def _evaluating_loop(source: Source, statement: Node) -> cst.For | None:
         block = source.parent(loop)
         if not isinstance(block, cst.IndentedBlock | cst.Module):
             continue
-        modes = [
-            called(call)
-            for one in block.body[: list(block.body).index(loop)]
-            if isinstance(one, cst.SimpleStatementLine)
-            for call in calls(one)
-            if called(call) in ("eval", "train") and isinstance(call.func, cst.Attribute)
-        ]
-        if modes and modes[-1] == "eval":
+        modes = _modes(block.body[: list(block.body).index(loop)])
+        if modes and modes[-1][1] == "eval":
             return loop
     return None
 

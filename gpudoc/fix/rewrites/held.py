@@ -176,7 +176,7 @@ def changed_later(source: Source, scope: Node, made: NamedValue) -> str:
             if one is not own and (written or _writes_into(one, name)):
                 return f"line {source.line(one)} sets or changes `{name}` again"
         for use in uses(source, scope, name):
-            if reason := _change_at(source, use, name, whole=name == made.name):
+            if reason := change_at(source, use, name, whole=name == made.name):
                 return reason
     return ""
 
@@ -201,7 +201,7 @@ def root(node: Node) -> str:
     return node.value if isinstance(node, cst.Name) else ""
 
 
-def _change_at(source: Source, use: Node, name: str, *, whole: bool) -> str:
+def change_at(source: Source, use: Node, name: str, *, whole: bool) -> str:
     """Why one use of a variable changes it, or lets others change it."""
     line, part, above = source.line(use), use, source.parent(use)
     # rows["items"][0].append(1) changes rows as well

@@ -1,4 +1,4 @@
-"""1 to 4: what is written where the script makes the DataLoader that its steps wait for."""
+"""1 to 4 and 36: what is written where the script makes the DataLoader that its steps wait for."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from gpudoc.fix.rewrites.base import (
     replace,
     statements,
 )
+from gpudoc.fix.rewrites.vocabulary import PARTS_OF_DATA
 from gpudoc.fix.rewrites.workers import ITERABLES, RANDOM, differs_in_worker, is_unsharded, why_not_in_workers
 from gpudoc.fix.source import Edit, Source
 from gpudoc.fix.tree import (
@@ -36,10 +37,14 @@ from gpudoc.fix.tree import (
 from gpudoc.patterns import Pattern
 
 WORKERS, ONE_WORKER, PERSISTENT, PINNED = "loader-workers", "iterable-worker", "persistent-workers", "pin-memory"
+NO_WORKERS = "no-workers"
+# of an epoch, by where starting workers is worth a change, and by where loading may well be less work than that
+_LEAST_STARTING, _MOSTLY_STARTING = 0.05, 0.2
+_OF_WORKERS = ("prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout", "worker_init_fn")
 _DROPS = Pattern(r"(?i).*dropout|droppath|rrelu")
 
 
-def _loader_call(source: Source, evidence: Evidence) -> cst.Call | None:
+def loader_call(source: Source, evidence: Evidence) -> cst.Call | None:
     """The call that makes the loader, or its TrainingArguments."""
     if evidence.loader_line is None or evidence.loader_line[0] != source.path:
         return None
@@ -64,11 +69,11 @@ def find_one_worker(source: Source, evidence: Evidence) -> list[Proposal]:
 
 
 def _find(source: Source, evidence: Evidence, rewrite: str) -> list[Proposal]:
-    call = _loader_call(source, evidence)
+    call = loader_call(source, evidence)
     chosen = evidence.num_workers or 0
     if call is None or chosen < 1:
         return []
-    owner = _data_set(source, call)
+    owner = data_set(source, call)
     unsharded = owner is not None and is_unsharded(source, owner)
     if unsharded != (rewrite == ONE_WORKER):
         return []
@@ -104,7 +109,7 @@ def _write_workers(source: Source, call: cst.Call, number: int) -> Edit | str | 
     return f"`{source.code(arg.value)}` decides the number of workers: start the script so that it is {number}"
 
 
-def _data_set(source: Source, call: cst.Call) -> cst.ClassDef | None:
+def data_set(source: Source, call: cst.Call) -> cst.ClassDef | None:
     """The class of this file whose instance the loader gets; None where that cannot be seen."""
     arg = argument(call, "dataset", 0)
     return _class_of_value(source, call, arg.value) if arg is not None else None
@@ -112,27 +117,33 @@ def _data_set(source: Source, call: cst.Call) -> cst.ClassDef | None:
 
 def _class_of_value(source: Source, call: cst.Call, value: cst.BaseExpression) -> cst.ClassDef | None:
     if isinstance(value, cst.Call):
-        return class_of_call(source, value)
+        whole = argument(value, "dataset", 0) if qualified(source, value.func) in PARTS_OF_DATA else None
+        return class_of_call(source, value) if whole is None else _class_of_value(source, call, whole.value)
     name = dotted(value)
     for scope in (scope_of(source, call), source.module):
         made = [one for one in bindings(scope, name) if isinstance(one, cst.Assign | cst.AnnAssign)]
-        classes = [class_of_call(source, one.value) for one in made if isinstance(one.value, cst.Call)]
+        values = [_value_of(one, name) for one in made]
+        classes = [_class_of_value(source, call, one) for one in values if isinstance(one, cst.Call)]
         if len(made) == 1 and classes and classes[0] is not None:
             return classes[0]
     return None
 
 
+def _value_of(one: cst.Assign | cst.AnnAssign, name: str) -> cst.BaseExpression | None:
+    """What a statement sets a name to; `train, val = Table(1), Table(2)` sets each to its own."""
+    target = one.targets[0].target if isinstance(one, cst.Assign) else one.target
+    if not isinstance(target, cst.Tuple) or not isinstance(one.value, cst.Tuple):
+        return one.value
+    pairs = zip(target.elements, one.value.elements, strict=False)
+    return next((value.value for part, value in pairs if dotted(part.value) == name), None)
+
+
 def find_persistent(source: Source, evidence: Evidence) -> list[Proposal]:
     """Workers that live on, where starting them takes time and no random number depends on it."""
-    call = _loader_call(source, evidence)
-    if call is None or (evidence.worker_start_share or 0.0) < 0.05 or not called(call).endswith("DataLoader"):
+    call = _starting_call(source, evidence, _LEAST_STARTING)
+    if call is None:
         return []
     arg = argument(call, "persistent_workers")
-    workers = argument(call, "num_workers", 5)
-    if workers is None or (isinstance(workers.value, cst.Integer) and workers.value.evaluated_value == 0):
-        return []
-    if arg is not None and not is_false(arg.value):
-        return []
     site = RewriteSite(PERSISTENT, Claim.EXACT, source, call)
     reason = _depends_on_start(source, call)
     if reason:
@@ -143,13 +154,42 @@ def find_persistent(source: Source, evidence: Evidence) -> list[Proposal]:
     return [site.change([edit], "The workers and their memory stay between epochs.")]
 
 
+def find_no_workers(source: Source, evidence: Evidence) -> list[Proposal]:
+    """No workers, where starting them takes much of an epoch, they cannot live on, and samples are the same without."""
+    call = _starting_call(source, evidence, _MOSTLY_STARTING)
+    workers = argument(call, "num_workers", 5) if call is not None else None
+    if call is None or workers is None or not (_depends_on_start(source, call) or loops_around(source, call)):
+        return []
+    site, owner = RewriteSite(NO_WORKERS, Claim.EXACT, source, call), data_set(source, call)
+    if owner is None:
+        return [site.refuse("the data set is not in this file: whether workers give it other samples cannot be seen")]
+    if ITERABLES & set(bases(source, owner)) or "get_worker_info" in words(source):
+        return [site.refuse("the data set may give other samples in each worker")]
+    if more := next((word for word in _OF_WORKERS if argument(call, word) is not None), ""):
+        return [site.refuse(f"`{more}` is there for workers")]
+    if reason := why_not_in_workers(source, call, owner):
+        return [site.refuse(reason)]
+    return [site.change([replace(source, workers.value, "0")], "The main process loads the samples by itself.")]
+
+
+def _starting_call(source: Source, evidence: Evidence, least: float) -> cst.Call | None:
+    """The loader whose workers start again in each epoch and take at least `least` of it."""
+    call = loader_call(source, evidence)
+    if call is None or (evidence.worker_start_share or 0.0) < least or not called(call).endswith("DataLoader"):
+        return None
+    lives_on, workers = argument(call, "persistent_workers"), argument(call, "num_workers", 5)
+    if workers is None or (isinstance(workers.value, cst.Integer) and workers.value.evaluated_value == 0):
+        return None
+    return None if lives_on is not None and not is_false(lives_on.value) else call
+
+
 def _depends_on_start(source: Source, call: cst.Call) -> str:
     """Why workers that start once would change what is trained."""
     if any(one.star for one in call.args):
         return "arguments that are unpacked in the call may say how samples are drawn"
     if loops_around(source, call):
         return "the loader is made again and again, so its workers would start again all the same"
-    owner = _data_set(source, call)
+    owner = data_set(source, call)
     if owner is None:
         return "the data set is not in this file: whether it is changed between epochs cannot be seen"
     if {"set_epoch", "epoch"} & {one.value for one in below(owner) if isinstance(one, cst.Name)}:
@@ -185,7 +225,7 @@ def _is_model(source: Source, node: cst.CSTNode) -> bool:
 
 def find_pinned(source: Source, evidence: Evidence) -> list[Proposal]:
     """Batches in pinned memory that are copied while the host goes on; only where a copy takes time on a GPU."""
-    call = _loader_call(source, evidence)
+    call = loader_call(source, evidence)
     if call is None or not evidence.cuda or not called(call).endswith("DataLoader"):
         return []
     arg = argument(call, "pin_memory", 7)
@@ -249,4 +289,5 @@ def _host_batch_changes(source: Source, copies: list[cst.Call]) -> str:
 LOADER_WORKERS = Rewrite(WORKERS, 1, Claim.EXACT, find_workers)
 ITERABLE_WORKER = Rewrite(ONE_WORKER, 2, Claim.EXACT, find_one_worker)
 PERSISTENT_WORKERS = Rewrite(PERSISTENT, 3, Claim.EXACT, find_persistent)
+WITHOUT_WORKERS = Rewrite(NO_WORKERS, 36, Claim.EXACT, find_no_workers)
 PIN_MEMORY = Rewrite(PINNED, 4, Claim.EXACT, find_pinned)

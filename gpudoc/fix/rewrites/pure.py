@@ -58,6 +58,8 @@ class PureLines:
     reason: str = ""
     calls_local: bool = False
     """Whether a function of this file is called."""
+    stays: bool = False
+    """The lines stay where they are, so that autocast is on there as it was."""
     _depth: int = 0
 
     def look(self, nodes: Sequence[Node], given: frozenset[str] = frozenset()) -> PureLines:
@@ -82,7 +84,8 @@ class PureLines:
             return []
         if isinstance(one, cst.Annotation):
             return list(below(one))
-        if isinstance(one, cst.BinaryOperation) and isinstance(one.operator, cst.MatrixMultiply):
+        multiplies = isinstance(one, cst.BinaryOperation) and isinstance(one.operator, cst.MatrixMultiply)
+        if multiplies and not self.stays:
             self._refuse("a matrix product may be rounded in another way where autocast is on")
             return []
         if isinstance(one, cst.Assign | cst.AugAssign | cst.AnnAssign):
@@ -240,7 +243,9 @@ class PureLines:
             return self._refuse(f"`{function.name.value}` gives its values one by one, or later")
         params = parameters(function)
         first = function.body.body[0] if function.body.body else function.body
-        inner = PureLines(self.source, first, _depth=self._depth + 1).look([function.body], params - {"self"})
+        inner = PureLines(self.source, first, stays=self.stays, _depth=self._depth + 1).look(
+            [function.body], params - {"self"}
+        )
         if not inner.reason and any(key.partition(".")[0] not in params for key in inner.keys):
             inner.reason = f"`{function.name.value}` reads what it was not given"
         self.reason = self.reason or inner.reason

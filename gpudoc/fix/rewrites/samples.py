@@ -9,6 +9,7 @@ from gpudoc.fix.rewrites.base import (
     Proposal,
     Rewrite,
     RewriteSite,
+    import_edits,
     insert_line,
     measured_lines,
     replace,
@@ -31,7 +32,6 @@ from gpudoc.fix.tree import (
     class_of,
     dotted,
     function_of,
-    imported_names,
     is_literal,
     methods,
     qualified,
@@ -94,8 +94,8 @@ def _kept_files(source: Source, made: NamedValue, function: Function, owner: cst
     reason = _changed_when_shared(source, made, function) or written_later(source, owner.name.value, by_torch=by_torch)
     if reason or "chdir" in words(source):
         return [site.refuse(reason or "the script changes its folder, so that the same path may be another file")]
-    first_import = next((one for one in source.nodes if _is_plain_import(source, one)), None)
-    if name in words(source) or source.parent(owner) is not source.module or first_import is None:
+    imported = import_edits(source, "functools")
+    if name in words(source) or source.parent(owner) is not source.module or imported is None:
         return [site.refuse(f"this file has no place for a function `{name}`")]
     archive = qualified(source, call.func) == "numpy.load" and any(
         isinstance(c[0], cst.SimpleString) for c in chains if c
@@ -109,9 +109,8 @@ def _kept_files(source: Source, made: NamedValue, function: Function, owner: cst
     # an archive of NumPy's unpacks an array each time that it is asked for
     lines += [f"{step}return {f'dict({read})' if archive else read}", "", ""]
     edits = [insert_line(source, first, end.join(lines)), replace(source, call, f"{name}({source.code(given)})")]
-    if imported_names(source).get("functools") != "functools":
-        edits.append(insert_line(source, source.line(first_import), "import functools"))
-    return [site.change(edits, f"The content of the last {_MOST_FILES} files stays in memory, in each worker process.")]
+    besides = f"The content of the last {_MOST_FILES} files stays in memory, in each worker process."
+    return [site.change([*edits, *imported], besides)]
 
 
 def _chain(source: Source, use: Node) -> list[Node]:
@@ -123,14 +122,6 @@ def _chain(source: Source, use: Node) -> list[Node]:
         found.append(index.value if isinstance(index, cst.Index) else index)
         node, above = above, source.parent(above)
     return found
-
-
-def _is_plain_import(source: Source, node: Node) -> bool:
-    if not isinstance(node, cst.Import | cst.ImportFrom):
-        return False
-    line = source.parent(node)
-    future = isinstance(node, cst.ImportFrom) and dotted(node.module) == "__future__"
-    return line is not None and source.parent(line) is source.module and not future
 
 
 def find_objects(source: Source, evidence: Evidence) -> list[Proposal]:

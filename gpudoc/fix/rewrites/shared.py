@@ -9,8 +9,21 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
+from gpudoc.fix.rewrites.vocabulary import PARTS_OF_DATA
 from gpudoc.fix.source import Node, Source
-from gpudoc.fix.tree import argument, below, called, dotted, leaves, qualified
+from gpudoc.fix.tree import (
+    argument,
+    below,
+    binds,
+    called,
+    class_of,
+    dotted,
+    function_of,
+    leaves,
+    qualified,
+    scope_of,
+    uses,
+)
 
 
 def _set(text: str) -> frozenset[str]:
@@ -246,26 +259,44 @@ def _is_loaded(source: Source, name: Node) -> bool:
         # super(Data, self)
         outer = source.parent(call)
         return isinstance(outer, cst.Call) and called(outer) == "super"
-    if not isinstance(call, cst.Call) or call.func is not name:
-        return False
-    above = source.parent(call)
+    return isinstance(call, cst.Call) and call.func is name and _goes_to_loader(source, call)
+
+
+def _goes_to_loader(source: Source, node: Node) -> bool:
+    """Whether a data set, or a part of one, is given to a DataLoader and is used for nothing else."""
+    above = source.parent(node)
     if isinstance(above, cst.Arg):
-        return _is_loader(source, above)
-    if not isinstance(above, cst.Assign) or len(above.targets) != 1:
-        return False
-    held = above.targets[0].target
-    if not isinstance(held, cst.Name):
-        return False
-    for one in source.nodes:
-        if isinstance(one, cst.Name) and one.value == held.value and one is not held:
-            user = source.parent(one)
-            if not isinstance(user, cst.Arg) or not _is_loader(source, user):
-                return False
-    return True
+        call = source.parent(above)
+        if not isinstance(call, cst.Call):
+            return False
+        if called(call) == "len" or qualified(source, call.func).endswith("torch.utils.data.DataLoader"):
+            return True
+        return qualified(source, call.func) in PARTS_OF_DATA and _goes_to_loader(source, call)
+    held = _names_set_to(source, above)
+    return bool(held) and all(_all_go_to_loader(source, node, name) for name in held)
 
 
-def _is_loader(source: Source, arg: cst.Arg) -> bool:
-    call = source.parent(arg)
-    if not isinstance(call, cst.Call):
-        return False
-    return called(call) == "len" or qualified(source, call.func).endswith("torch.utils.data.DataLoader")
+def _all_go_to_loader(source: Source, node: Node, name: str) -> bool:
+    scope: Node | None = scope_of(source, node)
+    if name.startswith("self."):
+        function = function_of(source, node)
+        scope = class_of(source, function) if function is not None else None
+        known = [] if scope is None else uses(source, scope, name)
+        named = [one for one in source.nodes if isinstance(one, cst.Attribute) and f"self.{one.attr.value}" == name]
+        if scope is None or any(one not in known for one in named):
+            return False
+    assert scope is not None
+    return all(_goes_to_loader(source, one) for one in uses(source, scope, name) if not binds(source, one))
+
+
+def _names_set_to(source: Source, above: Node | None) -> list[str]:
+    """The variables that are set to a value, each of them in `train, val = Data(1), Data(2)`; empty for more."""
+    pair = source.parent(above) if isinstance(above, cst.Element) else None
+    assign = source.parent(pair) if isinstance(pair, cst.Tuple) else above
+    if not isinstance(assign, cst.Assign) or len(assign.targets) != 1:
+        return []
+    names = list(leaves(assign.targets[0].target))
+    if isinstance(pair, cst.Tuple):
+        own = next(index for index, one in enumerate(pair.elements) if one is above)
+        names = names[own : own + 1] if len(names) == len(pair.elements) else []
+    return [dotted(one) for one in names] if all(dotted(one) for one in names) else []

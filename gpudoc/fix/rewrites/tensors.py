@@ -7,7 +7,7 @@ import libcst as cst
 from gpudoc.fix.model import Claim, Evidence
 from gpudoc.fix.rewrites.base import Proposal, Rewrite, RewriteSite, add_argument, measured_lines, replace, statements
 from gpudoc.fix.rewrites.collate import ID as LISTS
-from gpudoc.fix.rewrites.collate import find_nested
+from gpudoc.fix.rewrites.collate import find_arrays, find_nested
 from gpudoc.fix.source import Edit, Node, Source
 from gpudoc.fix.tree import argument, below, called, calls, dotted, imported_names, is_literal, qualified
 
@@ -23,7 +23,7 @@ def find_lists(source: Source, evidence: Evidence) -> list[Proposal]:
         for call in calls(statement) if isinstance(statement, cst.SimpleStatementLine) else ():
             if qualified(source, call.func) == "torch.tensor" and call.args and _through_list(call.args[0].value):
                 found.append(_stacked(source, call))
-    return found or find_nested(source, evidence)
+    return found or find_arrays(source, evidence) or find_nested(source, evidence)
 
 
 def _through_list(value: Node) -> bool:

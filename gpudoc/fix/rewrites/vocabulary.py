@@ -26,7 +26,8 @@ PURE = FACTORIES | _set("""
 PURE_MORE = _set("""
     zeros_like ones_like full_like asarray hypot floor ceil round where clip clamp concatenate vstack hstack tile
     sign tan tanh atan2 arctan2 degrees radians item tolist copy roll rot90 any all kron numpy
-    ascontiguousarray softmax log2 log10 maximum minimum square product combinations permutations
+    ascontiguousarray inverse inv pinv cholesky softmax log2 log10 maximum minimum square product combinations
+    permutations
 """)
 # methods that only read what they are called on
 LOOKS = _set("""
@@ -60,6 +61,8 @@ WRITERS = _set("to_csv to_parquet to_json to_pickle savetxt write_text write_byt
 BUILDERS = _set("""
     re.compile tiktoken.get_encoding tiktoken.encoding_for_model
 """)
+# what gives a data set that reads the samples of another one
+PARTS_OF_DATA = frozenset({"torch.utils.data.Subset", "torch.utils.data.random_split"})
 PRETRAINED = Pattern(r"^transformers\.\w*Tokenizer\w*\.from_pretrained$")
 TRANSFORM = Pattern(
     r"^torchvision\.transforms(?:\.v2)?\."

@@ -160,7 +160,7 @@ class StateRecorder:
         parameters = [group["params"] for one in optimizers for group in one.param_groups]
         found = {
             "parameters": batches.digest([*parameters, *(list(one.parameters()) for one in self._modules)]),
-            "buffers": batches.digest([list(one.buffers()) for one in self._modules]),
+            "buffers": batches.digest([_saved_buffers(one) for one in self._modules]),
             "optimizer": _digest_of([_held(one.state_dict()) for one in optimizers]),
             "torch's generator": batches.digest([torch.get_rng_state()]),
             "random's generator": _digest_of(random.getstate()),
@@ -231,3 +231,13 @@ def _held(value: Any) -> Any:
 
 def _digest_of(value: Any) -> str:
     return hashlib.blake2b(repr(value).encode(), digest_size=8).hexdigest()
+
+
+def _saved_buffers(module: Any) -> list[Any]:
+    """The buffers that a checkpoint would hold; the others are constants, such as a table that was made once."""
+    return [
+        buffer
+        for part in module.modules()
+        for name, buffer in part.named_buffers(recurse=False)
+        if name not in getattr(part, "_non_persistent_buffers_set", ())
+    ]

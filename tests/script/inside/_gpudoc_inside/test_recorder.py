@@ -3,7 +3,7 @@
 import pytest
 
 from gpudoc.script.messages import HookOrder
-from tests.script.watched import watch_text
+from tests.script.watched import watch_text, watch_until
 
 ORDER = HookOrder(purpose="trial", record=True, record_samples=True)
 TRAIN = """
@@ -51,6 +51,7 @@ def test_the_same_training_has_the_same_record(record, tmp_path):
         (("torch.save", "torch.rand(1); torch.save"), {"torch's generator"}),
         (("torch.save", "random.random(); torch.save"), {"random's generator"}),
         (("torch.save", "model.weight.data += 1; torch.save"), {"parameters"}),
+        (("torch.save", "model.register_buffer('seen', torch.ones(1)); torch.save"), {"buffers"}),
     ],
 )
 def test_whatever_differs_is_seen(record, tmp_path, change, differs):
@@ -61,11 +62,17 @@ def test_whatever_differs_is_seen(record, tmp_path, change, differs):
     assert "torch's generator" in found or "torch's generator" not in differs
 
 
+def test_a_table_that_no_checkpoint_holds_is_no_other_training(record, tmp_path):
+    kept = "model.register_buffer('table', torch.ones(4), persistent=False); torch.save"
+    assert record_of(tmp_path, TRAIN.replace("torch.save", kept)).state == record.state
+
+
 def test_it_is_told_once_the_steps_that_were_asked_for_have_run(tmp_path):
-    watched = watch_text(tmp_path, TRAIN, ORDER.model_copy(update={"steps": 2}))
+    order = ORDER.model_copy(update={"steps": 2})
+    # it is held then, until whoever asked ends it
+    seen = watch_until(tmp_path, TRAIN, order, lambda seen: bool(seen and seen[0].record and seen[0].measured))
     # behind the first step
-    assert watched.seen[0].record.steps == 3
-    assert watched.seen[0].measured
+    assert seen[0].record.steps == 3
 
 
 def test_a_script_that_sets_no_seed_begins_with_the_same_random_numbers(tmp_path):

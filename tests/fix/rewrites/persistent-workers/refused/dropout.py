@@ -1,4 +1,4 @@
-# loader `loader = DataLoader`; starting 0.2 -> refused: draws from torch's generator
+# loader `loader = DataLoader`; starting 0.15 -> refused: draws from torch's generator
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset

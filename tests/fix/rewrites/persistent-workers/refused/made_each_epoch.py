@@ -1,4 +1,4 @@
-# loader `loader = DataLoader`; starting 0.2 -> refused: made again and again
+# loader `loader = DataLoader`; starting 0.15 -> refused: made again and again
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset

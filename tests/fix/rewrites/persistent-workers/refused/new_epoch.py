@@ -1,4 +1,4 @@
-# loader `loader = DataLoader`; starting 0.2 -> refused: is given the epoch
+# loader `loader = DataLoader`; starting 0.15 -> refused: is given the epoch
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset

@@ -1,4 +1,4 @@
-# loader `loader = DataLoader`; starting 0.2 -> refused: a sampler gives the order
+# loader `loader = DataLoader`; starting 0.15 -> refused: a sampler gives the order
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset

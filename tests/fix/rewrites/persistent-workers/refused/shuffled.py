@@ -1,4 +1,4 @@
-# loader `loader = DataLoader`; starting 0.2 -> refused: the order is shuffled
+# loader `loader = DataLoader`; starting 0.15 -> refused: the order is shuffled
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset

@@ -1,0 +1,131 @@
+"""35: a sample that a data set makes again in each epoch although it is the same."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from gpudoc.fix.model import Claim, Evidence
+from gpudoc.fix.rewrites.base import Proposal, Rewrite, RewriteSite, import_edits, insert_line
+from gpudoc.fix.rewrites.loader import data_set, loader_call
+from gpudoc.fix.rewrites.shared import goes_to_default_collate
+from gpudoc.fix.rewrites.workers import ITERABLES, why_not_in_workers
+from gpudoc.fix.rewrites.written import written_later
+from gpudoc.fix.source import Node, Source
+from gpudoc.fix.tree import (
+    Function,
+    argument,
+    bases,
+    below,
+    binding,
+    called,
+    calls,
+    dotted,
+    is_literal,
+    is_true,
+    local_class,
+    local_functions,
+    methods,
+    words,
+)
+
+ID = "sample-each-epoch"
+# of a step: what reading samples takes at least, so that keeping them may pay
+_LEAST_SHARE = 0.1
+_DEPTH = 3
+_BASES = frozenset({"Dataset", "object", "Generic"})
+# give an index as a plain number
+_SAMPLERS = frozenset({"RandomSampler", "SequentialSampler", "DistributedSampler", "WeightedRandomSampler"})
+
+
+def find(source: Source, evidence: Evidence) -> list[Proposal]:
+    """`__getitem__` of the data set that steps wait for, where it does the same work for an index in each epoch."""
+    call = loader_call(source, evidence)
+    owner = data_set(source, call) if call is not None else None
+    reads = methods(owner).get("__getitem__") if owner is not None else None
+    if call is None or owner is None or reads is None or reads.decorators or ITERABLES & set(bases(source, owner)):
+        return []
+    if _share(source, evidence, owner, reads) < _LEAST_SHARE:
+        return []
+    site = RewriteSite(ID, Claim.EXACT, source, reads)
+    imported = import_edits(source, "functools")
+    reason = _why_not_kept(source, call, owner, reads) or ("" if imported is not None else "the file imports nothing")
+    if reason or imported is None:
+        return [site.refuse(reason)]
+    decorator = insert_line(source, source.line(reads), source.indent(reads) + "@functools.cache")
+    return [site.change([decorator, *imported], "Each sample stays in memory once it was made.")]
+
+
+def _share(source: Source, evidence: Evidence, owner: cst.ClassDef, reads: Function) -> float:
+    """The share of a step, 0 to 1, in `__getitem__` and what it calls in this file."""
+    spans = [(source.line(one), source.last_line(one)) for one in _reached(source, owner, reads)]
+    lines = evidence.lines_in(source.path, least=0.0)
+    return sum(hot.share for hot in lines if any(first <= hot.line <= last for first, last in spans))
+
+
+def _reached(source: Source, owner: cst.ClassDef, reads: Function) -> list[Function]:
+    found: list[Function] = [reads]
+    for _ in range(_DEPTH):
+        for call in [call for function in found for call in calls(function)]:
+            own = methods(owner).get(called(call)) if dotted(call.func).startswith("self.") else None
+            inner = [own] if own is not None else local_functions(source, called(call))
+            found += [one for one in inner if one not in found]
+    return found
+
+
+def _why_not_kept(source: Source, call: cst.Call, owner: cst.ClassDef, reads: Function) -> str:
+    """Why a sample may be another one the next time, or may be changed when it was given; '' where nothing says so."""
+    strange = [one for one in bases(source, owner) if one not in _BASES and local_class(source, one) is None]
+    if strange:
+        return f"`{strange[0]}` of another file may give another sample the next time"
+    if owner.decorators or {"__eq__", "__hash__"} & set(methods(owner)):
+        return f"how two of `{owner.name.value}` compare is not Python's own, and a cache asks for it"
+    if len(reads.params.params) != 2 or reads.params.star_kwarg or isinstance(reads.params.star_arg, cst.Param):
+        return "`__getitem__` takes more than an index"
+    for one in calls(source.module):
+        if called(one) == "DataLoader" and (reason := _loads_otherwise(source, one)):
+            return reason
+    if reason := _set_after_init(source, owner):
+        return reason
+    if why_not_in_workers(source, call, owner) or {"time", "datetime"} & _names(reads):
+        return "the sample of an index may be another one in the next epoch"
+    if reason := written_later(source, owner.name.value, by_torch=True):
+        return reason
+    if not goes_to_default_collate(source, owner):
+        return "a sample goes to more than torch's own collate function, and may be changed there"
+    return ""
+
+
+def _loads_otherwise(source: Source, call: cst.Call) -> str:
+    if any(one.star for one in call.args):
+        return "arguments that are unpacked in the call may say how samples are loaded"
+    workers = argument(call, "num_workers", 5)
+    lives_on = argument(call, "persistent_workers")
+    in_workers = workers is not None and not (is_literal(workers.value) and source.code(workers.value) == "0")
+    if in_workers and (lives_on is None or not is_true(lives_on.value)):
+        return f"line {source.line(call)} starts new workers in each epoch, which keep nothing of the last one"
+    sampler = argument(call, "sampler", 3)
+    if sampler is None or dotted(sampler.value) == "None":
+        return ""
+    known = isinstance(sampler.value, cst.Call) and called(sampler.value) in _SAMPLERS
+    return "" if known else f"the sampler in line {source.line(call)} may give more than plain numbers"
+
+
+def _set_after_init(source: Source, owner: cst.ClassDef) -> str:
+    """Where an attribute of the data set is set when it was made already."""
+    initial, inside = methods(owner).get("__init__"), set(below(owner))
+    at_first = set(below(initial)) if initial is not None else set()
+    own = {name[5:] for one in inside for name, _ in binding(one) if name.startswith("self.")}
+    for one in source.nodes:
+        for name, _ in binding(one) if one not in at_first else ():
+            _, dot, attribute = name.rpartition(".")
+            # `self.x` of another class is another thing
+            if dot and attribute in own and (one in inside or not name.startswith("self.")):
+                return f"line {source.line(one)} sets `{name}`, and a sample may be another one after it"
+    return "the script sets attributes by their names" if "setattr" in words(source) else ""
+
+
+def _names(node: Node) -> set[str]:
+    return {one.value for one in below(node) if isinstance(one, cst.Name)}
+
+
+SAMPLE_EACH_EPOCH = Rewrite(ID, 35, Claim.EXACT, find)

@@ -1,0 +1,32 @@
+# hot `norm = d @ whole` 0.5
+import torch
+from torch import nn
+
+adj = torch.rand(400, 400)
+adj.fill_diagonal_(0.0)
+feat = torch.randn(400, 16)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(16, 4)
+        self._norm_of = self._norm = None
+
+    def forward(self, adj, x):
+        if self._norm_of is not adj:
+            whole = adj + torch.eye(adj.size(0))
+            d = torch.diag(whole.sum(dim=1).pow(-0.5))
+            norm = d @ whole @ d
+            self._norm_of, self._norm = adj, norm
+        norm = self._norm
+        return norm @ self.lin(x)
+
+
+model = Net()
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(100):
+    optimizer.zero_grad()
+    model(adj, feat).square().mean().backward()
+    optimizer.step()
+print(model(adj, feat).sum())
