@@ -23,11 +23,13 @@ _CLAUSE_ENDS = Pattern(
     r"(?i)[.!?;:,\n]\s|[\u3002\uff0c\uff01\uff1f\n]|\b(?:but|however|although|yet|still|except)\b|\u4f46|\b\u043d\u043e\b"
 )
 _BEFORE = Pattern(
-    r"(?i)(?:\b(?:no|not|never|nothing|none|neither|nor|zero)|n't|(?<![\d.:])\b0|"
+    r"(?i)(?:\b(?:no|not|never|nothing|none|neither|nor|zero)|n't|"
+    # none of them, and not the first: 'GPU 0', 'rank 0'
+    r"(?<![\d.:])(?<!\bgpu )(?<!\brank )(?<!\bnode )(?<!\bcard )(?<!\bdevice )\b0|"
     r"\u6ca1(?:\u6709|\u518d)?|\u4e0d\u518d|\b\u043d\u0435\u0442)"
     r"(?:\s?(?:\u518d|\u51fa\u73b0|\u9047\u5230|\u62a5)| (?:more|longer|further|other|any|an?|the|such|so|too|very|"
     r"that|really|visible|single|one|be|been|get|got|see|seen|saw|had|have|hit|new|real|became|becomes?|went|turned|"
-    r"gave|gives|shows?|showed|runs?|ran|running|goes|going))* ?$"
+    r"gave|gives|shows?|showed|runs?|ran|running|goes|going|is|are|was|were))* ?$"
 )
 # what is lacking may itself be the fault; trouble that is lacking is none
 _LACKING = Pattern(r"(?i)\bwithout(?: (?:any|an?|the|single|further|more))* ?$")
@@ -107,7 +109,9 @@ _CONTRAST = Pattern(
     r"(?!\W{1,3}(?:i|we) (?:have no idea|am not sure|(?:still )?do(?:n['\u2019]t| not) (?:know|understand)))"
 )
 # what a program prints says nothing of how somebody feels
-_PRINTED = Pattern(r"^\s*(?:[|+\[{<]|File \")|\w(?:Error|Exception|Warning)\b|\.(?:py|cpp|cu|cc|c|h):\d+")
+_PRINTED = Pattern(
+    r"^\s*(?:[|+\[{<]|File \"|(?:INFO|WARNING|DEBUG)[: ])|\w(?:Error|Exception|Warning)\b|\.(?:py|cpp|cu|cc|c|h):\d+"
+)
 _LOGGED = Pattern(r"(?i)^\W{0,4}(?:\w+ )?(?:epoch|step|iter(?:ation)?|batch)s?\b\W{0,4}\d")
 _FAILS = Pattern(
     r"(?m)^(?:\w+\.)*\w+(?:Error|Exception)\b|\b[A-Z]\w{1,40}Error: \w|Traceback \(most recent call last\)|"

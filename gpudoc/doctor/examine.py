@@ -152,7 +152,9 @@ def _examine_sources(request: Request, progress: Progress) -> Report:
         if source in words:
             continue
         name = "stdin" if source == "-" else escape_line(Path(source).name)
-        progress.advance(0.0, 0.0, f"reads {name}")
+        # the only one is what the caller says that it reads
+        if len(request.sources) > 1:
+            progress.advance(0.0, 0.0, f"reads {name}")
         data: Data = intake.load_stdin() if source == "-" else intake.load(Path(source))
         own = intake.read_document(data)
         if own is None:

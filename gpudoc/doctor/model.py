@@ -175,10 +175,12 @@ class Setting:
     """The system that the evidence describes, as far as a remedy's wording depends on it.
 
     `cards` are the finding's, `ill` those of all findings; `holders` are the processes of each GPU that a live machine
-    could tell, by index. `open_module` is the kind of kernel module, None when it is not known.
+    could tell, by index. `open_module` is the kind of kernel module, None when it is not known. `accelerator` is 'rocm'
+    where an AMD GPU computes.
     """
 
     packager: Packager = "pip"
+    accelerator: str = ""
     place: Place = "host"
     distribution: str = ""
     driver_cuda: tuple[int, int] | None = None

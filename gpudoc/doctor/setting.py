@@ -21,6 +21,8 @@ from gpudoc.units import format_bytes
 
 # the driver's own line names the kind of its module
 _MODULE = Pattern(r"NVIDIA UNIX (Open )?(?:x86_64 |aarch64 )?Kernel Module")
+# what ROCm's runtime prints, and no other
+_OF_ROCM = Pattern(r"\bHIP error|\bhipError\w|\bhipblas|\brocblas|HSA_OVERRIDE_GFX_VERSION|\bgfx\d{3,4}\b")
 
 
 def describe(evidence: Evidence) -> Setting:
@@ -31,6 +33,7 @@ def describe(evidence: Evidence) -> Setting:
     first = gpus[0] if gpus else None
     return Setting(
         packager=_packager(machine, text),
+        accelerator=_accelerator(machine, text),
         place=_place(machine, text),
         distribution=known(machine.host.distribution) or "",
         driver_cuda=_driver_cuda(machine),
@@ -61,6 +64,12 @@ def _driver_cuda(machine: Machine) -> tuple[int, int] | None:
     carried = cuda_of_driver(version, windows=windows) if version is not None and version[:1].isdecimal() else None
     # nvidia-smi inside a container may show the CUDA of a compat library instead of the driver's own
     return carried or known(machine.driver.cuda_version)
+
+
+def _accelerator(machine: Machine, text: Text) -> str:
+    built = known(machine.torch.accelerator)
+    is_rocm = built == "rocm" or (built is None and not known(machine.gpus) and text.find(_OF_ROCM) is not None)
+    return "rocm" if is_rocm else ""
 
 
 def _packager(machine: Machine, text: Text) -> Packager:
@@ -206,6 +215,7 @@ def called(cards: Sequence[Card]) -> str:
 
 # each is '' where the setting does not tell
 WORDS: Mapping[str, Callable[[Setting], str]] = {
+    "accelerator": lambda setting: setting.accelerator,
     "address": lambda setting: address_of(setting.cards[0]) if setting.cards else "",
     "called": lambda setting: called(setting.cards),
     "card": lambda setting: selector(setting.cards),

@@ -296,19 +296,14 @@ class _ReadingThreads:
 
 
 def _no_answer(child: Child) -> str:
+    # needed only where a child gave no answer
+    from gpudoc.process.lifetime import state_of
+
     question = child.asking or "it did not start"
-    state = _state(child)
+    state = state_of(child.group)
     # it would run if it got a CPU: on a machine with twice the load that it can carry, that is no hang
     if sys.platform != "win32" and state == "R" and os.getloadavg()[0] > 2 * (os.cpu_count() or 1):
         return f"the machine is too busy; it was still working after {time.monotonic() - child.began:.0f} s: {question}"
     if child.limit_s and child.due < child.heard + child.deadline_s:
         return f"answers are still coming after {child.limit_s:g} s: {question}"
     return f"no answer within {child.deadline_s:g} s{STUCK if state == 'D' else ''}: {question}"
-
-
-def _state(child: Child) -> str:
-    """The process's state as `ps -o state` writes it; '' when it cannot be read."""
-    try:
-        return Path(f"/proc/{child.group}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return ""

@@ -130,10 +130,12 @@ class Handoff:
     """Seconds for passing one batch of two tensors between processes, on this machine as busy as it is.
 
     `free_s` from a worker that lets go of the interpreter's lock, `held_s` from one that holds it while it works.
+    `queued` is the share of the time in which one of the two processes waited for a CPU.
     """
 
     free_s: float
     held_s: float
+    queued: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,7 +78,7 @@ class Wheel:
 def wheel_for(capability: tuple[int, int] | None, driver_cuda: tuple[int, int] | None) -> Wheel | None:
     """The newest build whose code runs on this GPU and whose CUDA this driver runs; None when there is none.
 
-    An unknown GPU counts as one of 8.0, an unknown driver as new enough.
+    An unknown GPU counts as one of 8.0; for an unknown driver it is the oldest build, which the most drivers run.
     """
     gpu = capability or (8, 0)
     # for a GPU that is not known the oldest build still made: it runs on the most cards and drivers

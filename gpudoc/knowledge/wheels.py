@@ -39,10 +39,14 @@ def runs_on(code: int, device: int) -> bool:
 def suggest(
     capability: tuple[int, int], driver_cuda: tuple[int, int] | None, architecture: str = "x86_64"
 ) -> tuple[int, int] | None:
-    """The newest CUDA build of PyTorch's current wheels for this GPU that its driver runs; None when none does."""
+    """The newest CUDA build of PyTorch's current wheels for this GPU that its driver runs; None when none does.
+
+    Where the driver is not known the oldest: the most drivers run it.
+    """
     device = capability[0] * 10 + capability[1]
     column = "aarch64" if architecture in ("aarch64", "arm64") else "x86_64"
-    for row in reversed(read_table("wheel_archs.yaml", "wheels")):
+    rows = read_table("wheel_archs.yaml", "wheels")
+    for row in rows if driver_cuda is None else reversed(rows):
         version = parse_version(str(row["cuda"]))
         cuda = (version[0], version[1])
         fits = any(runs_on(code, device) for code in cast(list[int], row[column]))

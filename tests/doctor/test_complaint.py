@@ -17,6 +17,7 @@ OVER = (
     "Fixed it! Reinstalling the driver solved the problem, is_available() returns True now. Thanks for your help.",
     "Works now. After setting num_workers=8 the training isn't slow any more.",
     f"{OOM}Edit: solved, I use a batch of 4 and it works now. Thanks!",
+    f"{OOM}Removed the old path, it has been running for two days without a hiccup. Closing this.",
     f"{OOM}已解决，谢谢",
     f"{OOM}Решено, спасибо",
 )
@@ -233,9 +234,24 @@ def test_a_figure_is_no_complaint_where_somebody_asks_what_it_means_or_adds_some
     "Saving the weights takes 10 minutes.",
     "The speed is low.",
     "The time of each step is unstable.",
+    "With bf16 the speed went from 3.1 it/s to 0.7 it/s.",
+    "8 ranks, GPU 0 goes OOM when it resumes.",
+    "My classifier does not learn.",
+    "Only one process is busy. Is the card defective?",
 ])  # fmt: skip
 def test_these_are_complaints(text):
     assert complaint_of(read(text).text) is not None
+
+
+def test_the_first_rank_is_not_none_of_them():
+    text = "rank 0 got Xid 79 and GPU 0 goes OOM, from scratch there is no problem"
+    assert report_of(text).verdict == "broken"
+    assert report_of("In the night we got 0 Xid errors, all fine").verdict == "healthy"
+
+
+def test_that_nothing_is_broken_is_no_trouble():
+    asked = "Nothing is broken. What is a sensible num_workers for 2 GPUs and 32 cores?"
+    assert report_of(asked).verdict == "healthy"
 
 
 def test_memory_that_shall_not_run_out_is_denied():

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import functools
 import itertools
 
 import pytest
 
+from gpudoc.doctor.examine import examine_text
 from gpudoc.doctor.model import Card, Remedy, Setting
 from gpudoc.doctor.registry import CATALOGUE
 from gpudoc.doctor.remedies import advise, advise_recovery, do, users
@@ -40,7 +42,13 @@ def groups(capability):
     }
 
 
+@functools.cache
 def settings():
+    """Every setting that the tests below try, made once for all causes."""
+    return tuple(made_settings())
+
+
+def made_settings():
     for capability, count, module in itertools.product(CAPABILITIES, (None, 1, 2, 8), (None, True, False)):
         for cards in groups(capability).values():
             if count is not None and any(isinstance(c.index, int) and c.index >= count for c in cards):
@@ -226,6 +234,23 @@ def test_a_wheel_is_offered_that_both_the_driver_and_the_gpu_run():
     assert "/whl/cu126" in volta
     blackwell = joined(advise("torch_build")(Setting(driver_cuda=(13, 0), capability=(12, 0))))
     assert "/whl/cu13" in blackwell
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "RuntimeError: HIP error: invalid device function",
+        "hipErrorNoBinaryForGpu: Unable to find code object for all current devices!",
+        "torch 2.9.0+rocm6.4, AMD Radeon RX 6600 (gfx1032): no kernel image is available for execution on the device",
+    ],
+)
+def test_a_card_of_amd_never_gets_a_build_for_cuda(said):
+    first = examine_text([("error.txt", said.encode())]).findings[0]
+    assert first.id in ("gpu_newer_than_wheel_archs", "gpu_older_than_wheel_archs")
+    commands = joined(first.fix)
+    assert "rocminfo" in commands
+    assert "/whl/rocm" in commands
+    assert "/whl/cu" not in commands
 
 
 def test_where_no_wheel_fits_none_is_offered():

@@ -29,8 +29,8 @@ def test_system_commands_are_in_the_distribution_s_dialect(distribution, kind):
 def test_a_setting_that_tells_nothing_names_nothing():
     untold = {word for word, say in WORDS.items() if say(Setting()) == ""}
     assert untold == {
-        "address", "card", "cards", "driver_cuda", "generation", "gsp", "in_windows", "indices", "links", "mask",
-        "other_gpus", "where",
+        "accelerator", "address", "card", "cards", "driver_cuda", "generation", "gsp", "in_windows", "indices", "links",
+        "mask", "other_gpus", "where",
     }  # fmt: skip
 
 

@@ -41,7 +41,9 @@ def test_the_wheel_must_fit_gpu_and_driver():
     assert suggest((12, 0), (13, 0)) == (13, 2)
     assert suggest((12, 0), (12, 8)) == (12, 9)
     assert suggest((7, 0), (13, 0)) == (12, 6)
-    assert suggest((9, 0), None) == (13, 2)
+    # the most drivers run the oldest
+    assert suggest((9, 0), None) == (12, 6)
+    assert suggest((12, 0), None) == (12, 9)
     assert suggest((9, 0), (11, 8)) is None
     assert suggest((7, 0), (12, 4), "aarch64") is None
 

@@ -20,8 +20,11 @@ _MOST_SHOWN = 6
 _GREW, _EXPLODED, _LARGE, _RISES = 3.0, 50.0, 10.0, 4
 # what no loss is that was in order some steps before, and what none is at all
 _HUGE, _ENORMOUS = 1e5, 1e12
-# a loss that moves by less is flat; the numbers of classes that can be told apart by the loss of guessing
-_FEWEST_FLAT, _FLAT = 5, 0.02
+# a loss that moves by less is flat, and one that is printed the same stands still; the numbers of classes that can be
+# told apart by the loss of guessing
+_FEWEST_FLAT, _FLAT, _FEWEST_SAME = 5, 0.02, 4
+# of fewer digits the same loss may move unseen
+_EXACT = 4
 _CLASSES = (*range(2, 21), 100, 200, 1000)
 
 
@@ -75,9 +78,15 @@ def _exploded(losses: Sequence[LoggedLoss]) -> Iterator[Finding]:
 
 
 def _at_chance(losses: Sequence[LoggedLoss]) -> Iterator[Finding]:
-    """A loss that stays what guessing gives, long after the first steps."""
+    """A loss that is printed the same again and again, or stays what guessing gives, long after the first steps."""
     values = [loss.value for loss in losses]
-    if len(values) < _FEWEST_FLAT or not losses[-1].is_late or max(values) - min(values) > _FLAT:
+    if len(values) < _FEWEST_SAME or not losses[-1].is_late or max(values) - min(values) > _FLAT:
+        return
+    if len(set(values)) == 1 and len(f"{values[0]:g}".replace(".", "").lstrip("0")) >= _EXACT:
+        title = f"The loss does not change: {values[0]:g} in each of {len(values)} log lines"
+        yield _finding("model_not_learning", 0.75, [_shown(losses, len(losses) - 1)], title)
+        return
+    if len(values) < _FEWEST_FLAT:
         return
     usual = sorted(values)[len(values) // 2]
     classes = next((n for n in _CLASSES if abs(usual - math.log(n)) < _FLAT / 2), None)
@@ -92,7 +101,7 @@ def _grew(before: Sequence[float]) -> bool:
         return False
     from statistics import median
 
-    usual = median(abs(value) for value in before)
+    usual = median(abs(value) for value in before[:-1])
     lowest = min(abs(value) for value in before)
     return before[-1] >= _GREW * lowest and before[-1] >= min(_GREW * usual, _EXPLODED * lowest)
 

@@ -81,7 +81,9 @@ def _find_oom(text: Text) -> Iterator[Finding | Skip]:
     ):
         return
     messages = allocator.read(text)
-    message = messages[0] if messages else None
+    # a headline that quotes the message holds a figure or two of it
+    whole = (one for one in messages if one.request is not None and one.total is not None)
+    message = next(whole, messages[0] if messages else None)
     seen = (quote(said, "error"), *(_numbers(message) if message else ()))
     yield from _by_numbers(text, message, seen)
     yield from _by_place(text, seen)

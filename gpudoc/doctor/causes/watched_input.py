@@ -85,14 +85,21 @@ def _in_main(watch: Watch, job: JobShares, lead: RankShares) -> Finding:
             evidence=(*seen, *_with_plan(plan)),
             fix=(use_workers, cheaper) if helps else (cheaper,),
         )
+    title = f"{percent(share)} of the time the main process loads data itself (num_workers=0)"
+    if not helps and plan.limit == HANDING and plan.in_a_crowd:
+        return _unknown_gain(job, title, share, seen)
     if not helps:
         return _small_batches(plan, share, seen) if plan.limit == HANDING else _decode_bound(job, lead, seen)
+    evidence = (*seen, _cpus(job), *_with_plan(plan))
+    return finding("too_few_workers", lost=share, title=title, evidence=evidence, fix=(use_workers,))
+
+
+def _unknown_gain(job: JobShares, title: str, share: float, seen: tuple[Observation, ...]) -> Finding:
+    """In a crowd a batch takes now and then ten times as long to pass as it does alone: no reason to advise against."""
+    unknown = Observation(NO_GAIN, "not known: other processes use the CPUs that passing batches needs", MODEL)
+    again = Remedy(say=f"Try {_SETTING.format(1)} and compare, best while fewer other processes run.")
     return finding(
-        "too_few_workers",
-        lost=share,
-        title=f"{percent(share)} of the time the main process loads data itself (num_workers=0)",
-        evidence=(*seen, _cpus(job), *_with_plan(plan)),
-        fix=(use_workers,),
+        "too_few_workers", lost=share, sure=0.5, title=title, evidence=(*seen, _cpus(job), unknown), fix=(again,)
     )
 
 

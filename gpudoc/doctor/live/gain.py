@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpudoc.doctor.live.pace import JobPace, step_pace
+from gpudoc.doctor.live.pace import JobPace, is_crowded, step_pace
 from gpudoc.doctor.live.phases import Phase, classify
 from gpudoc.doctor.live.shares import JobShares, RankShares, summarise
 from gpudoc.facts.model import Absent
@@ -19,6 +19,8 @@ ENOUGH = 1.1
 MOST_WORKERS = 64
 # workers that need a CPU for more of their time are no more than there are CPUs
 WAITS = 0.3
+# between two processes that wait for a CPU for more of their time, passing a batch takes a tenth or ten times as long
+QUEUED = 0.2
 HANDING = "the cost of passing a batch"
 
 
@@ -28,7 +30,8 @@ class LoaderPlan:
 
     `step` is how long a step takes now, where that is known and workers are new to the job. `waits` is the share of the
     time in which what makes batches needs no CPU. `ladder` holds what to try in turn where that is more workers than
-    CPUs: as many as CPUs first, each with its gain.
+    CPUs: as many as CPUs first, each with its gain. `in_a_crowd`: others had the CPUs, so that neither the length of a
+    step nor the cost of passing a batch is well known.
     """
 
     num_workers: int
@@ -37,6 +40,7 @@ class LoaderPlan:
     waits: float = 0.0
     step: JobPace | None = None
     ladder: tuple[tuple[int, float], ...] = ()
+    in_a_crowd: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +85,10 @@ def plan_workers(watch: Watch) -> LoaderPlan:
     # a rung that gains nothing is none
     ladder = tuple((n, 1 / lengths[n]) for n in _rungs(job, fewest) if ENOUGH * lengths[n] <= 1)
     ladder = ladder if len(ladder) > 1 else ()
-    return LoaderPlan(num_workers=fewest, gain=gain, limit=limit, waits=waits, step=pace, ladder=ladder)
+    crowd = is_crowded(lead) or (not isinstance(watch.handoff, Absent) and watch.handoff.queued >= QUEUED)
+    return LoaderPlan(
+        num_workers=fewest, gain=gain, limit=limit, waits=waits, step=pace, ladder=ladder, in_a_crowd=crowd
+    )
 
 
 def _rungs(job: JobShares, most: int) -> list[int]:

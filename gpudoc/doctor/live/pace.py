@@ -30,11 +30,20 @@ def step_pace(watch: Watch, lead: RankShares) -> JobPace | None:
     """The pace of the leading rank, from the whole watch or else from the close-up; None when neither shows it."""
     if not isinstance(watch.stacks, Stacks):
         return None
-    stretch = lead.cpu_wanted / lead.cpu if lead.cpu > 0 else 1.0
+    stretch = _stretch(lead)
     seen = _pace(watch.stacks, lead.pid, stretch)
     if seen is not None and seen.at_most_s is None:
         return seen
     return _pace(watch.close_up, lead.pid, stretch) if isinstance(watch.close_up, Stacks) else None
+
+
+def is_crowded(lead: RankShares) -> bool:
+    """Whether the main thread takes much longer for all it does, because others have the CPUs."""
+    return _stretch(lead) >= CROWDED
+
+
+def _stretch(lead: RankShares) -> float:
+    return lead.cpu_wanted / lead.cpu if lead.cpu > 0 else 1.0
 
 
 def _pace(stacks: Stacks, pid: int, stretch: float) -> JobPace | None:

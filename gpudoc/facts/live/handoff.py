@@ -15,6 +15,7 @@ import time
 from multiprocessing import reduction
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Event
+from pathlib import Path
 
 from gpudoc.facts.model import Absent, Fact
 from gpudoc.facts.process import Handoff
@@ -41,34 +42,47 @@ def measure() -> Fact[Handoff]:
     except subprocess.TimeoutExpired:
         return Absent("measuring how long a batch takes to pass took too long")
     words = done.stdout.split()
-    return (
-        Handoff(float(words[0]), float(words[1])) if len(words) == 2 else Absent("the test of passing batches failed")
-    )
+    return Handoff(*map(float, words)) if len(words) == 3 else Absent("the test of passing batches failed")
 
 
 def main() -> None:
-    """Print the two means in seconds."""
-    sys.stdout.write(" ".join(f"{_exchange(holds):.6f}" for holds in (False, True)) + "\n")
+    """Print the two means in seconds, and the share of the time in which one of the processes waited for a CPU."""
+    began = time.monotonic()
+    exchanges = [_exchange(holds) for holds in (False, True)]
+    queued_s = sum(queued_s for _, queued_s in exchanges)
+    figures = (*(mean_s for mean_s, _ in exchanges), queued_s / (time.monotonic() - began))
+    sys.stdout.write(" ".join(f"{figure:.6f}" for figure in figures) + "\n")
 
 
-def _exchange(holds: bool) -> float:
+def _exchange(holds: bool) -> tuple[float, float]:
+    """The mean time of a batch, and the time that both main threads waited for a CPU, in seconds."""
     context = multiprocessing.get_context("fork")
     # a loader worker has two batches ready
     queue: Queue[list[object]] = context.Queue(2)
     taken = context.Event()
     worker = context.Process(target=_produce, args=(queue, holds, os.getpid(), taken), daemon=True)
     worker.start()
+    before_s = _queued_s("self")
     times = []
     for _ in range(BATCHES):
         began = time.perf_counter()
         for tensor in queue.get(timeout=DEADLINE_S):
             os.close(tensor.detach())  # type: ignore[attr-defined]
         times.append(time.perf_counter() - began)
+    queued_s = _queued_s("self") - before_s + _queued_s(str(worker.pid))
     # ended by a signal, it would leave the folder of its socket behind
     taken.set()
     worker.join(DEADLINE_S)
     # the mean, because a few batches that wait for a CPU or the lock hold up the loop as they do in training
-    return max(0.0, sum(times[FIRST:]) / len(times[FIRST:]) - (MAKING_S if holds else 0.0))
+    return max(0.0, sum(times[FIRST:]) / len(times[FIRST:]) - (MAKING_S if holds else 0.0)), queued_s
+
+
+def _queued_s(pid: str) -> float:
+    """How long the main thread of a process has been ready while no CPU was free; 0 where the kernel does not count."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
 
 
 def _produce(queue: Queue[list[object]], holds: bool, parent: int, taken: Event) -> None:

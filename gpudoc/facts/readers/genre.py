@@ -141,6 +141,7 @@ _KINDS: tuple[tuple[str, Pattern | Words], ...] = (
     ),
     ("gpu_report", Words(r"\bnvidia-smi\b|\bnvcc\b|\brocm-smi\b|\bcuda\b|\bcudnn\b|\bnccl\b|\bnvidia\b")),
     ("torch_report", Words(r"\b(?:py)?torch\b|\bcuda\(\)|DataLoader|\bGPU\b")),
+    ("server_log", Words(r"Application startup complete|Uvicorn running on")),
     ("kernel_log", Words(r"\bNVRM\b|\boom-kill|\bXid\b|out of memory: kill")),
     (
         "installer",

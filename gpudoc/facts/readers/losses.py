@@ -23,6 +23,7 @@ _UNNAMED = Pattern(
 _BEGINNING = Pattern(r"[\w./-]{0,40}$")
 _OTHER_NAME = Pattern(r"(?i)val|eval|test|dev|best|scale|weight|coef|ratio|target")
 _OTHER_BEFORE = Pattern(r"(?i)(?:\bval\w*|\beval\w*|\btest\w*|\bdev|\bbest|\bvalidation)[ _/.-]+(?:set )?$")
+_OTHER_LINE = Pattern(r"(?i)^\W{0,6}(?:test|val(?:id(?:ation)?)?|eval(?:uation)?)\b\s?[:\[]")
 _STEP = Pattern(r"(?i)\b(?:step|iter(?:ation)?|batch|epoch)s?\b\W{0,4}(\d+)|^\W{0,3}(\d+)\b")
 _CELL = Pattern(r"[\s|,]+")
 _WHOLE = Pattern(_NUMBER, IGNORECASE)
@@ -84,6 +85,8 @@ def read_losses(lines: Sequence[Line]) -> tuple[LoggedLoss, ...]:
     column: tuple[int, int] | None = None
     for line in lines[-_MOST_LINES:]:
         lowered = line.text.lower()
+        if _OTHER_LINE.match(line.text) is not None:
+            continue
         if "loss" in lowered or _is_of_parts(lowered):
             printed = list(_printed(line.text)) or list(_unnamed(line.text))
             for name, value in printed:

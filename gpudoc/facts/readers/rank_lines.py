@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpudoc.facts.readers.prefixes import unprefixed
+from gpudoc.facts.readers.model import unprefixed
 from gpudoc.frozen import dataclass
 from gpudoc.patterns import Pattern
 

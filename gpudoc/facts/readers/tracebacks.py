@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from gpudoc.facts.readers.prefixes import unprefixed
+from gpudoc.facts.readers.model import unprefixed
 from gpudoc.facts.readers.python_errors import CodeFrame, ErrorChain, Link, PythonError, Style, read_frame
 from gpudoc.patterns import Match, Pattern
 

@@ -21,6 +21,7 @@ test_the_figures_tell_what_made_a_loss_nan = first_is([
     ("loss_diverged", "training with amp\n" + log(*GROWTH, "nan")),
     ("loss_diverged", log(2.3, 2.2, 3.9, 55.0, 920.0, 18344.0, "9e6")),
     ("loss_diverged", "epoch  train_loss\n1 2.31\n2 5.90\n3 88.2\n4 1204.5\n5 nan\n"),
+    ("loss_diverged", "--amp\nTrain: 0 Loss: 3.74 (3.74)\nTrain: 0 Loss: 41.6 (88.3)\nTest: [2/2] Loss: 19.1\nTrain: 1 Loss: nan\n"),
     ("loss_nan_sudden", log(*FALL, "nan", "nan")),
     ("loss_nan_sudden", "precision: fp32\n" + log(*FALL, "inf", "nan")),
     ("loss_nan_sudden", log(2.1, 2.4, 1.9, 2.6, "nan")),
@@ -98,6 +99,15 @@ def test_a_loss_that_stays_what_guessing_gives_is_of_a_model_that_does_not_learn
     found = {f.id: f.title for f in report_of(log).findings}
     assert found.keys() == ({"model_not_learning"} if classes else set())
     assert classes is None or f"guessing among {classes} classes" in found["model_not_learning"]
+
+
+@pytest.mark.parametrize("loss", ["0.6931", "11.32"])
+def test_a_loss_that_is_printed_the_same_each_time_does_not_change(loss):
+    (found,) = report_of("\n".join(f"Epoch {place} loss {loss}" for place in range(1, 5))).findings
+    assert (found.id, found.title) == (
+        "model_not_learning",
+        f"The loss does not change: {loss} in each of 4 log lines",
+    )
 
 
 @pytest.mark.parametrize("said", ["The loss of my model does not go down.", "准确率一直不变", "Модель не обучается"])

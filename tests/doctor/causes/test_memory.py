@@ -68,6 +68,15 @@ def test_a_process_that_holds_more_than_the_card_has_is_told_by_its_numbers():
     assert "on a card of" not in report_of(NEW).findings[0].title
 
 
+def test_a_headline_with_one_figure_of_the_message_hides_none_of_its_others():
+    message = (
+        "RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 10.76 GiB total capacity; 2.42 GiB already "
+        "allocated; 26.12 MiB free; 2.75 GiB reserved in total by PyTorch)"
+    )
+    assert first(message) == "oom_other_process"
+    assert first(f"cuda out of memory 10.76 GiB total capacity\n\n{message}") == "oom_other_process"
+
+
 def test_a_limit_that_the_program_set_for_itself_is_the_title_and_segments_are_no_advice_for_that_allocator():
     finding = report_of(ASYNCHRONOUS).findings[0]
     assert (finding.id, finding.title) == ("oom_capacity", "The program limits itself to 2.54 GiB of the card's 11 GiB")

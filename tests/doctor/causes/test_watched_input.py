@@ -25,9 +25,9 @@ def fact(finding, name):
     return next((o.value for o in finding.evidence if o.fact == name), "")
 
 
-def short_steps(phase):
+def short_steps(phase, queued=0.0):
     close = stacks({1: f"{phase}*5 backward*5 " * 100})
-    return {"close_up": dataclasses.replace(close, rate_hz=5000.0), "handoff": Handoff(0.004, 0.004)}
+    return {"close_up": dataclasses.replace(close, rate_hz=5000.0), "handoff": Handoff(0.004, 0.004, queued)}
 
 
 EIGHT = track(cpu_s=8)
@@ -39,6 +39,11 @@ CASES = {
     "collating in it is told apart": ("collate_in_main_process", "", lambda: judge({1: "collate*50 load*5 backward*45"})),
     "steps too small for workers": (
         "dataloader_bottleneck", "too small for workers", lambda: judge({1: "load backward " * 200}, **short_steps("load"))),
+    "steps that look too small while others have the CPUs": (
+        "too_few_workers", "num_workers=0", lambda: judge({1: "load backward " * 200}, **short_steps("load", 0.5))),
+    "steps of a thread that waits for a CPU": (
+        "too_few_workers", "num_workers=0",
+        lambda: judge({1: "load backward " * 200}, [track(cpu_s=5, main_cpu_s=5, main_queued_s=15)], **short_steps("load"))),
     "threads of the step leave no CPU": (
         "decode_bound", "", lambda: judge({1: "load*8 backward*36 " * 9}, [track(cpu_s=38.0, main_cpu_s=19.0)], 2)),
     "busy workers with CPUs to spare": (

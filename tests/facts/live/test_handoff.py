@@ -1,3 +1,4 @@
+import os
 import shutil
 import signal
 import subprocess
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import psutil
 
+from gpudoc.doctor.live.gain import QUEUED
 from gpudoc.facts.live import handoff
 from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Handoff
@@ -18,6 +20,19 @@ def test_a_real_exchange_between_two_processes_is_timed():
     assert isinstance(found, Handoff)
     assert found.free_s > 0
     assert found.held_s >= 0
+    assert 0 <= found.queued < 1
+
+
+def test_it_says_how_long_its_processes_waited_for_a_cpu_that_another_one_had():
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})
+    try:
+        with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+            found = handoff.measure()
+            busy.kill()
+    finally:
+        os.sched_setaffinity(0, allowed)
+    assert found.queued > QUEUED
 
 
 def test_an_exchange_that_takes_too_long_or_fails_is_absent(monkeypatch):

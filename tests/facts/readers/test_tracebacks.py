@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import os
 import subprocess
 import sys
 
@@ -105,7 +106,9 @@ def test_pytest_shows_the_place_after_or_before_the_error(tmp_path, style):
         f"--tb={style}",
         "test_it.py",
     ]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    # the plugins that are installed here would only be loaded
+    alone = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=alone)
     error = chains(done.stdout)[0].errors[0]
     assert (error.kind, error.message) == ("KeyError", "'lr'")
     assert own(error.frames) == [("test_it.py", 5, "f({})"), ("test_it.py", 2, "return c['lr']")]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpudoc.facts.readers.prefixes import unprefixed
+from gpudoc.facts.readers.model import unprefixed
 
 
 @pytest.mark.parametrize(
