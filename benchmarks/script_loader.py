@@ -19,6 +19,8 @@ import contextlib
 import os
 import platform
 import random
+import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -142,12 +144,23 @@ def duel(launches: Launches, sides: Sequence[Side], times: int) -> list[float]:
     return [median(seen[side]) for side in sides]
 
 
+@contextlib.contextmanager
+def busy(loops: int) -> Iterator[None]:
+    """So many loops that are nobody's children: the search, which runs in this process, counts children as its own."""
+    line = [sys.executable, "-c", "while True: pass"]
+    shell = ["sh", "-c", f"{shlex.join(line)} >/dev/null 2>&1 & echo $!"]
+    pids = [int(subprocess.run(shell, capture_output=True, text=True, check=True).stdout) for _ in range(loops)]
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+
+
 def search(words: tuple[str, ...], budget_s: int, loops: int) -> Choice:
     """What a fresh search chooses beside so many busy loops."""
     asked = SearchOptions(command=words, only="loader", budget=f"{budget_s}s", fresh=True, in_place=True)
-    with contextlib.ExitStack() as stack:
-        for _ in range(loops):
-            stack.callback(stack.enter_context(subprocess.Popen([sys.executable, "-c", "while True: pass"])).kill)
+    with busy(loops):
         found = run(asked)
     training, feed = found.look.training, found.findings.feed
     assert training is not None
