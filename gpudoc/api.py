@@ -19,7 +19,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from gpudoc.progress import Progress
+    from gpudoc.train.document import RunSummary
 
 __all__ = ["Document", "diagnose", "run_bench", "run_fix", "run_train", "run_tune", "watch"]
 
@@ -267,7 +268,8 @@ def run_train(
 
     with _shown(progress) as teller:
         summary, code = train_apart(str(model), dict(options), teller)
-    finished = Finished(summary=summary, exit_code=ExitCode(code), reason=str(summary.get("reason") or ""), go_on=None)
+    told = cast("RunSummary", summary)
+    finished = Finished(summary=told, exit_code=ExitCode(code), reason=told.get("reason") or "", go_on=None)
     return Document(summary, lambda: train.last_words(finished) + "\n", lambda: train_page.render_page(finished), code)
 
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import array
+import os
+import stat
+import sys
+from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,11 +24,13 @@ from gpudoc.cli.options import (
     VerboseFlag,
     complete_cause,
 )
-from gpudoc.cli.piped import point_out_unread, sources_or_stdin
 
 if TYPE_CHECKING:
+    from gpudoc.doctor.examine import Request
+    from gpudoc.doctor.model import Report
     from gpudoc.facts.readers.model import Language
 
+_SHORT_BYTES = 1 << 20
 WatchSeconds = Annotated[
     float | None,
     typer.Option(
@@ -103,7 +110,6 @@ def doctor(
     from gpudoc.doctor.examine import Request, examine
     from gpudoc.render.catalogue import show_catalogue
     from gpudoc.render.doctor_output import Output, show
-    from gpudoc.render.live import Live
 
     watched = pid is not None or bool(context.obj.command)
     if slurm is not None:
@@ -127,12 +133,29 @@ def doctor(
     asked = Request(
         sources=given, quick=quick, python=python, expect_gpus=expect_gpus, ignore=left_out, language=spoken
     )
-    with Live(plain=plain or json) as progress:
-        progress.advance(0.0, 0.0, "reads" if given else "examining the driver, PyTorch and this machine")
-        report = examine(asked, progress)
+    report = examine(asked) if _are_short(given) else _examine_long(asked, plain=plain or json)
     show(report, output)
     point_out_unread(given)
     return report.exit_code(fail_on.value)
+
+
+def _are_short(sources: Sequence[str]) -> bool:
+    """Whether all that is read are small files, which takes less time than a line of progress."""
+    try:
+        return bool(sources) and sum(os.stat(source).st_size for source in sources) < _SHORT_BYTES  # noqa: PTH116
+    except (OSError, ValueError):
+        return False
+
+
+def _examine_long(asked: Request, *, plain: bool) -> Report:
+    """The report of a machine or of large files, with a line of progress until it is there."""
+    from gpudoc.doctor.examine import examine
+    from gpudoc.render.live import Live
+
+    with Live(plain=plain) as progress:
+        what = "reads" if asked.sources else "examining the driver, PyTorch and this machine"
+        progress.advance(0.0, 0.0, what)
+        return examine(asked, progress)
 
 
 def _import_judges() -> None:
@@ -141,5 +164,61 @@ def _import_judges() -> None:
 
     with uncollected():
         import gpudoc.cli.documents
-        import gpudoc.doctor.registry
-        import gpudoc.render.live  # noqa: F401
+        import gpudoc.doctor.registry  # noqa: F401
+
+
+def is_text_piped_in(handle: int = 0) -> bool:
+    """Whether a text waits on stdin that is meant for this process alone.
+
+    False for a terminal, an empty pipe, and for what the parent reads too: the rest of a script or of a list that a
+    shell takes line by line. The text is left where it is.
+    """
+    return waits(handle) and not _is_the_parents(handle)
+
+
+def waits(handle: int = 0) -> bool:
+    """Whether bytes wait on stdin that somebody piped or redirected into it; nothing is waited for."""
+    try:
+        status = os.fstat(handle)
+        if stat.S_ISREG(status.st_mode):
+            return os.lseek(handle, 0, os.SEEK_CUR) < status.st_size
+    except OSError:
+        return False
+    return stat.S_ISFIFO(status.st_mode) and _num_waiting(handle) > 0
+
+
+def sources_or_stdin(sources: Sequence[str] | None, *, asks_else: bool) -> tuple[str, ...]:
+    """The sources that were typed; without any, and without something else that is asked, what is piped in: '-'."""
+    return ("-",) if not sources and not asks_else and is_text_piped_in() else tuple(sources or ())
+
+
+def point_out_unread(sources: Sequence[str]) -> None:
+    """Say on stderr that a text waits on stdin, where one does and no source was given."""
+    if not sources and waits():
+        from gpudoc.render.console import print_lines
+
+        print_lines("gpudoc: text is waiting on stdin, but was not read; to read it: gpudoc doctor -", sys.stderr)
+
+
+def _num_waiting(handle: int) -> int:
+    """How many bytes are in a pipe; 0 where the system cannot say."""
+    if sys.platform == "win32":
+        return 0
+    import fcntl
+    import termios
+
+    held = array.array("i", [0])
+    try:
+        fcntl.ioctl(handle, termios.FIONREAD, held)
+    except OSError:
+        return 0
+    return held[0]
+
+
+def _is_the_parents(handle: int) -> bool:
+    """Whether the parent's stdin is the same file; True where that cannot be asked: reading takes it away."""
+    try:
+        own, parents = os.fstat(handle), Path(f"/proc/{os.getppid()}/fd/{handle}").stat()
+    except OSError:
+        return True
+    return (own.st_dev, own.st_ino) == (parents.st_dev, parents.st_ino)

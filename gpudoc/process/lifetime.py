@@ -33,11 +33,15 @@ def adopt_orphans(wanted: bool = True) -> None:
 
 def is_running(pid: int) -> bool:
     """Whether a process is there and has not ended (`ps -o stat= -p PID` is neither empty nor Z)."""
+    return state_of(pid) not in ("", "Z", "X")
+
+
+def state_of(pid: int) -> str:
+    """The state of a process as `ps -o state` writes it; '' when it cannot be read."""
     try:
-        after = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2]
-        return after.split()[0] not in "ZX"
+        return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0]
     except (OSError, IndexError):
-        return False
+        return ""
 
 
 def _prctl(option: int, value: int) -> None:

@@ -19,8 +19,9 @@ WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 GNU_ALONE, _LLVM_ALONE = "GOMP_SPINCOUNT", "KMP_BLOCKTIME"
 # how often a thread of libgomp looks whether it may go on before it sleeps, in what gpudoc itself computes; and the
 # same where others compute on its CPUs as it starts. libgomp's own 300,000 are some 10 ms, spent while another process
-# has the CPU of the thread that is waited for (benchmarks/spinning.py)
-SPINS, SPINS_IN_A_CROWD = "3000", "0"
+# has the CPU of the thread that is waited for (benchmarks/spinning.py). Fewer than 10,000 would protect better from
+# work that starts later, but alone a step lost some 3 % with 3,000, and with 10,000 nothing that could be seen
+SPINS, SPINS_IN_A_CROWD = "10000", "0"
 _NAME = Pattern(r"/(libgomp|libiomp5|libomp)[^/]*\.(?:so|dylib)[^/]*$")
 
 

@@ -22,7 +22,9 @@ _SHAPE_MEMORY = (
     "compile_mode",
     "optimizer_state",
 )
-_OF_THE_BATCH = ("largest_batch", "fastest_batch", "memory_model", "memory_limit_bytes", "rescues")
+_OF_THE_BATCH = ("goal", "largest_batch", "fastest_batch", "memory_model", "memory_limit_bytes", "rescues")
+# more memory than this is another question; less is never the same machine for a profile
+_MORE_SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +77,8 @@ def why_kept(older: Profile, newer: Profile, part: PartName) -> str:
         return ""
     if not now.tried:
         return "this search tried none"
+    if part != "loader" and _was_for_other(older, newer):
+        return ""
     if before.times and now.times and now.times[1] > before.times[2]:
         return ""
     if now.disturbed and not before.disturbed:
@@ -89,6 +93,13 @@ def why_kept(older: Profile, newer: Profile, part: PartName) -> str:
             f"the earlier search reached {before.times[0]:.2f} times the default's speed, this one {now.times[0]:.2f}"
         )
     return ""
+
+
+def _was_for_other(older: Profile, newer: Profile) -> bool:
+    """Whether the older batch was chosen for another goal, or found where less memory was to be had."""
+    goals = (older.evidence.goal, newer.evidence.goal)
+    before, now = older.hardware.memory_bytes, newer.hardware.memory_bytes
+    return (None not in goals and goals[0] != goals[1]) or bool(before and now and now > (1 + _MORE_SHARE) * before)
 
 
 def found_in(profile: Profile, part: PartName) -> PartFound:

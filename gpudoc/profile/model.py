@@ -214,10 +214,12 @@ class ProfileEvidence(ProfilePart):
     """How the settings are known: every trial, the limit it ran under, the default that had to be beaten.
 
     `parts` say which search each part of the settings comes from: profiles before 0.1.1 do not have them.
+    `goal` is what the batch was chosen for, None where that is not known.
     `samples_per_s` is the speed of the settings with real data over all devices, None where it was not measured.
     `disturbed_trials` of the timings ran while others kept up to `other_cpus` CPUs busy, so that they are in doubt.
     """
 
+    goal: str | None = None
     largest_batch: int | None = Field(default=None, ge=1)
     fastest_batch: int | None = Field(default=None, ge=1)
     memory_limit_bytes: int | None = Field(default=None, gt=0)

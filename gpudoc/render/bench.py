@@ -89,7 +89,7 @@ def closing(record: Record) -> str:
             f"{'interrupted: ' if record.interrupted else ''}nothing was measured in {format_seconds(record.seconds)}"
         )
     rows, low = len(record.measurements), len(record.findings)
-    verdict = format_count(low, "finding") if low else "nothing below what is normal"
+    verdict = format_count(low, "finding") if low else "nothing below normal"
     cut = "interrupted: " if record.interrupted else ""
     return f"{cut}{format_count(rows, 'row')} in {format_seconds(record.seconds)}; {verdict}"
 

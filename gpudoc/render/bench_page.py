@@ -99,7 +99,7 @@ def _findings(record: Record) -> Iterable[Block]:
     if not record.findings:
         judged = [row for row in record.measurements if row.share_of_ceiling is not None]
         text = f"{len(judged)} of {len(record.measurements)} rows have a ceiling to judge them by."
-        yield Note(kind="good", title="Nothing is below what is normal", text=text)
+        yield Note(kind="good", title="Nothing is below normal", text=text)
 
 
 def _changes(comparison: Comparison | None) -> Iterable[Block]:

@@ -9,9 +9,8 @@ from gpudoc.doctor.registry import CATALOGUE
 from gpudoc.facts.model import Absent, Fact, Gpu, Machine, T
 from gpudoc.knowledge.cause_rows import AREAS, area_of, count_by_area
 from gpudoc.patterns import Pattern
-from gpudoc.render.frame import MARK, NARROW, PASSED, UNCHECKED, WIDE, Form, box, fold, join_lines
+from gpudoc.render.frame import MARK, NARROW, PASSED, UNCHECKED, WIDE, Form, Say, box, fold, in_own_language, join_lines
 from gpudoc.render.gpus import gpu_facts, gpu_table, holder_table, text_table
-from gpudoc.render.language import Say, in_own_language
 from gpudoc.units import format_bytes, format_count
 
 _MOST_LINES, _MOST_HOLDERS = 12, 10
@@ -28,6 +27,8 @@ _OF_ITSELF = {
     "finished": "It reports finished work: {}  ({})",
     "denied": "It says that the trouble did not occur: {}  ({})",
 }
+# a kind of report that a text has only by its words
+_BY_WORDS = {"gpu_report": "text about GPUs", "torch_report": "text about PyTorch"}
 OF_CODE = "This is an error in the code, not of the GPU."
 
 
@@ -133,7 +134,7 @@ def _head(report: Report, width: int, say: Say) -> list[str]:
 
 
 def _what_was_read(report: Report, say: Say) -> str:
-    kinds = [kind.replace("_", " ") for kind in report.recognised]
+    kinds = [_BY_WORDS.get(kind, kind.replace("_", " ")) for kind in report.recognised]
     nothing = "text that is neither a report nor a log that gpudoc knows"
     return say("read: {}", ", ".join(kinds) if kinds else say(nothing))
 

@@ -16,8 +16,8 @@ from gpudoc.facts.redact import Redactor, whole
 from gpudoc.frozen import dataclass
 from gpudoc.render import console, frame
 from gpudoc.render.doctor import by_area, cards_of, headline, marked, render, sureness
+from gpudoc.render.frame import in_own_language
 from gpudoc.render.gpus import gpu_table, holder_table
-from gpudoc.render.language import in_own_language
 
 if TYPE_CHECKING:
     from gpudoc.render.table import Table

@@ -8,8 +8,8 @@ from gpudoc.doctor.model import Finding, Remedy, Report
 from gpudoc.doctor.registry import CATALOGUE
 from gpudoc.knowledge.cause_rows import AREAS, area_of
 from gpudoc.render.doctor import WORTH_NAMING, cards_of, headline, marked, sureness
+from gpudoc.render.frame import Say, in_own_language
 from gpudoc.render.gpus import gpu_facts, gpu_table, holder_table
-from gpudoc.render.language import Say, in_own_language
 from gpudoc.render.page import Badge, Block, Fold, Note, Number, Section, whole_page
 from gpudoc.render.ranks import job_section
 from gpudoc.render.table import Table

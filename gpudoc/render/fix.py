@@ -22,20 +22,25 @@ _TITLES = {
     "detach-sum": "A sum or list keeps the graph of each step",
     "retain-graph": "Each backward keeps a graph that is never used again",
     "untrained-part": "Gradients of weights that nothing trains are computed",
+    "untrained-network": "A backward goes through a network that it does not train",
     "zero-fill": "Gradients are filled with zeros",
     "file-per-sample": "A file is parsed for each sample",
     "object-per-sample": "An object is built for each sample",
+    "sample-each-epoch": "The same sample is made in each epoch",
     "constant-per-step": "A constant is computed in each step",
     "used-seldom": "Each step computes a value that few steps use",
     "collate-lists": "Batches are built through Python lists",
+    "counts-in-loop": "A loop in Python counts pairs one by one",
     "loader-workers": "The main process loads the data itself",
     "iterable-worker": "The main process loads the data itself",
     "persistent-workers": "Loader workers are started again in each epoch",
+    "no-workers": "Starting loader workers takes longer than loading",
     "pin-memory": "Copies to the GPU start from pageable memory",
     "tensor-on-cpu": "A tensor is made on the CPU and then moved",
     "item-each-step": "Each step waits for the GPU to read a value",
     "checkpoint-each-step": "A checkpoint is saved too often",
     "logging-each-step": "Something is logged too often",
+    "sparse-gradient": "Gradients of a whole table are computed for a few of its rows",
     "fused-optimizer": "The optimizer updates one tensor at a time",
     "few-threads": "There are fewer threads than cores",
     "copy-each-step": "All weights are copied in each step",
@@ -78,7 +83,7 @@ def headline(result: FixResult) -> str:
     if not result.accepted:
         if result.unequal:
             return "Nothing is proved: two launches of the unmodified script differ."
-        return "No change is proved." if result.untried else "Nothing to change."
+        return "No change is proved." if result.untried else "No change found."
     if len(result.accepted) == 1:
         return f"{title_of(result.accepted[0].candidate.rewrite)} at {_where(result.accepted[0])}: a proved change."
     return f"{len(result.accepted)} proved changes."
@@ -99,6 +104,7 @@ def _nothing(result: FixResult) -> list[str]:
     steps = "the steps" if result.look is None else format_count(result.look.steps, "step")
     lines = [f"looked at {steps}: where they spend their time, what they keep, how they load data"]
     lines.append("  evaluation and work at the end of an epoch are included only if these steps reached them")
+    lines.append("  fix sees only the kinds of waste that it knows; others may be there")
     most = next((line for line in result.evidence.hot if _is_leaf(line, result.evidence)), None)
     if most is not None:
         lines.append(f"  the largest share: {most.share:.0%} at {_at(most.file, most.line)}, left unchanged")

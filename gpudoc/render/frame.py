@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.text import Text
@@ -14,6 +15,12 @@ from gpudoc.control_characters import escape_controls, escape_line
 from gpudoc.frozen import dataclass
 from gpudoc.patterns import Match, Pattern
 from gpudoc.render import console
+
+if TYPE_CHECKING:
+    from gpudoc.doctor.model import Report
+
+# how a template of a screen is said with its values
+Say = Callable[..., str]
 
 MARK = {"broken": "✗", "warning": "!", "info": "i"}
 PASSED, UNCHECKED = "✓", "–"
@@ -172,3 +179,15 @@ def short_path(path: Path) -> str:
         return f"~/{path.resolve().relative_to(Path.home())}"
     except (ValueError, RuntimeError, OSError):
         return str(path)
+
+
+def in_own_language(report: Report) -> tuple[Report, Say]:
+    """The report in the language of its question, and how the words around it are said; English reads nothing."""
+    from gpudoc.facts.readers.model import ENGLISH
+
+    if report.language == ENGLISH:
+        return report, str.format
+    from gpudoc.doctor.translation import translate
+    from gpudoc.knowledge.translations import translation
+
+    return translate(report), translation(report.language).say

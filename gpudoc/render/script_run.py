@@ -16,7 +16,7 @@ from gpudoc.render import console
 from gpudoc.script.apply import Applied
 from gpudoc.script.messages import LoaderSeen
 from gpudoc.script.run import RunEnd, RunTimes, Status
-from gpudoc.train.report.document import CommandSummary
+from gpudoc.train.document import CommandSummary
 from gpudoc.units import format_bytes, format_count, format_rate, format_seconds
 
 # without a terminal a log gets a line at first, then ever more rarely up to this

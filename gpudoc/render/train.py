@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
 
 from rich.console import Console
 from rich.live import Live
@@ -20,8 +19,8 @@ from gpudoc.render.live import SCREEN_STACK_BYTES
 from gpudoc.render.live import Live as Teller
 from gpudoc.render.train_live import Panel, slow, used
 from gpudoc.render.train_page import train_page
+from gpudoc.train.document import RunSummary, WrittenSummary
 from gpudoc.train.events import Evaluated, Event, Finished, Progressed, Rescued, Said, Saved, Started
-from gpudoc.train.report.document import WrittenSummary
 from gpudoc.train.request import TrainRequest
 from gpudoc.train.start.place import Elsewhere
 from gpudoc.units import format_bytes, format_count, format_figure, format_rate, format_seconds
@@ -245,17 +244,14 @@ def last_words(finished: Finished) -> str:
     elif finished.reason:
         lines.append(finished.reason)
     lines += _result(found)
-    seconds = found.get("seconds")
-    if isinstance(seconds, Mapping):
-        wall = sum(cast("Mapping[str, float]", seconds).values())
+    if found.get("seconds"):
         rate = found.get("samples_per_s")
-        speed = f" at {format_rate(float(cast(float, rate)), 'samples/s')}" if rate else ""
-        lines.append(
-            f"{format_count(cast(int, found['steps']), 'step')}, {format_seconds(wall)}{speed}: {found['verdict']}"
-        )
+        speed = f" at {format_rate(rate, 'samples/s')}" if rate else ""
+        wall = format_seconds(sum(found["seconds"].values()))
+        lines.append(f"{format_count(found['steps'], 'step')}, {wall}{speed}: {found['verdict']}")
     lines += _use(found)
     lines += [*train_memory.sentences(found), *_compiled(found)]
-    for advice in cast("list[dict[str, str]]", found.get("advice") or [])[:1]:
+    for advice in (found.get("advice") or [])[:1]:
         lines.append(f"{advice['say']}" + (f": {advice['run']}" if advice["run"] else ""))
     lines.append(f"summary: {found['run_dir']}/summary.json")
     if finished.go_on:
@@ -263,9 +259,9 @@ def last_words(finished: Finished) -> str:
     return "\n".join(lines)
 
 
-def _use(found: Mapping[str, object]) -> list[str]:
+def _use(found: RunSummary) -> list[str]:
     """How much of the device's arithmetic the run used, and of which peak; no line where nothing was counted."""
-    use = cast("Mapping[str, float | str | None]", found.get("use") or {})
+    use = found.get("use") or {}
     tflops, mfu, hfu = use.get("model_tflops"), use.get("mfu"), use.get("hfu")
     if not isinstance(tflops, float):
         return []
@@ -275,24 +271,24 @@ def _use(found: Mapping[str, object]) -> list[str]:
     return [f"MFU {mfu:.1%}{more}: {tflops:.3g} TFLOP/s per device of {use['peak_tflops']:g} ({use['peak_from']})"]
 
 
-def _compiled(found: Mapping[str, object]) -> list[str]:
+def _compiled(found: RunSummary) -> list[str]:
     """What torch.compile compiled once more, and why; no line where that never happened."""
-    compiled = cast("Mapping[str, object]", found.get("compilations") or {})
-    again = cast("list[Mapping[str, object]]", compiled.get("again") or [])
-    if not again:
+    compiled = found.get("compilations")
+    if not compiled or not compiled["again"]:
         return []
-    first = again[0]
-    total = f"{compiled['count']} compilations took {format_seconds(float(cast(float, compiled['seconds'])))}"
+    first = compiled["again"][0]
+    total = f"{compiled['count']} compilations took {format_seconds(compiled['seconds'])}"
     often = f"{first['function']} was compiled {first['times']} more times"
     return [f"{total}; {often}, most recently because {first['reason']}"]
 
 
-def _result(found: Mapping[str, object]) -> list[str]:
+def _result(found: RunSummary) -> list[str]:
     lines = []
-    if isinstance(found.get("final_loss"), float):
-        lines.append(f"final loss {found['final_loss']:.4f}")
+    loss = found.get("final_loss")
+    if loss is not None:
+        lines.append(f"final loss {loss:.4f}")
     evaluation = found.get("evaluation")
-    if isinstance(evaluation, Mapping):
+    if evaluation is not None:
         bits = evaluation.get("bits_per_byte")
         if isinstance(bits, float):
             others = [
@@ -304,13 +300,10 @@ def _result(found: Mapping[str, object]) -> list[str]:
             lines.append(f"{bits:.3f} bits per byte on held-out text{beside}")
         else:
             lines.append(f"eval loss {format_figure(evaluation['loss'], '.4f')} after step {evaluation['step']}")
-    rescues = found.get("rescues")
-    if isinstance(rescues, list) and rescues:
+    if rescues := found.get("rescues"):
         lines.append(f"{format_count(len(rescues), 'out-of-memory error')} rescued")
-    if found.get("num_skipped"):
-        lines.append(
-            f"{format_count(cast(int, found['num_skipped']), 'step')} skipped: their gradients were not finite"
-        )
+    if skipped := found.get("num_skipped"):
+        lines.append(f"{format_count(skipped, 'step')} skipped: their gradients were not finite")
     return lines
 
 

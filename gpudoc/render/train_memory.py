@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import cast
-
 from gpudoc.patterns import Pattern
 from gpudoc.render.chart import Part, share_bar
 from gpudoc.render.page import Block, Figure
 from gpudoc.render.table import Table
+from gpudoc.train.document import MemorySeen, RunSummary
 from gpudoc.units import format_bytes
 
 _NAMES = {
@@ -20,33 +18,33 @@ _NAMES = {
 _MOST_MODULES = 12
 
 
-def sentences(found: Mapping[str, object]) -> list[str]:
+def sentences(found: RunSummary) -> list[str]:
     """The highest moment of the step that was watched as one line; none where no step was."""
     memory = _memory(found)
     if memory is None:
         return []
-    sizes = cast("Mapping[str, int]", memory["bytes"])
+    sizes = memory["bytes"]
     told = [f"{_name(key, found)} {format_bytes(size)}" for key, size in sizes.items() if size]
-    line = f"memory in step {memory['step']}: {format_bytes(_size(memory, 'peak_bytes'))} = {' + '.join(told)}"
+    line = f"memory in step {memory['step']}: {format_bytes(memory['peak_bytes'])} = {' + '.join(told)}"
     modules = by_module(memory)
     if modules:
         name, count, size = modules[0]
         line += f"; most activations in {_times(name, count)}, {format_bytes(size)}"
     if "fragmentation_bytes" in memory:
-        line += f"; {format_bytes(_size(memory, 'fragmentation_bytes'))} reserved and not in use"
+        line += f"; {format_bytes(memory['fragmentation_bytes'])} reserved and not in use"
     return [line]
 
 
-def blocks(found: Mapping[str, object]) -> tuple[Block, ...]:
+def blocks(found: RunSummary) -> tuple[Block, ...]:
     """The same as a bar and tables; a sentence where no step was watched."""
     memory = _memory(found)
     if memory is None:
-        told = cast("Mapping[str, object]", found.get("memory") or {}).get("because", "memory was not examined")
+        told = (found.get("memory") or {}).get("because", "memory was not examined")
         return (f"No step was watched: {told}.",)
-    sizes, peak = cast("Mapping[str, int]", memory["bytes"]), max(1, _size(memory, "peak_bytes"))
+    sizes, peak = memory["bytes"], max(1, memory["peak_bytes"])
     rows = [(_name(key, found), format_bytes(size), f"{size / peak:.1%}") for key, size in sizes.items() if size]
     if "fragmentation_bytes" in memory:
-        rows.append(("reserved and not in use", format_bytes(_size(memory, "fragmentation_bytes")), ""))
+        rows.append(("reserved and not in use", format_bytes(memory["fragmentation_bytes"]), ""))
     highest = f"The peak of step {memory['step']}: {format_bytes(peak)}."
     if memory.get("because"):
         highest += f" Activations are part of the rest: {memory['because']}."
@@ -65,32 +63,28 @@ def blocks(found: Mapping[str, object]) -> tuple[Block, ...]:
     return tuple(shown)
 
 
-def by_module(memory: Mapping[str, object]) -> list[tuple[str, int, int]]:
+def by_module(memory: MemorySeen) -> list[tuple[str, int, int]]:
     """(name, how many, bytes) of the modules whose activations live, repeated ones together: `blocks.*.attention`."""
     kinds: dict[str, tuple[int, int]] = {}
-    for row in cast("list[Mapping[str, object]]", memory.get("activations") or []):
-        name = Pattern(r"(?<=\.)\d+(?=\.)").sub("*", str(row["module"]))
+    for row in memory.get("activations") or ():
+        name = Pattern(r"(?<=\.)\d+(?=\.)").sub("*", row["module"])
         count, size = kinds.get(name, (0, 0))
-        kinds[name] = (count + 1, size + _size(row, "bytes"))
+        kinds[name] = (count + 1, size + row["bytes"])
     return sorted(((name, *rest) for name, rest in kinds.items()), key=lambda row: -row[2])
 
 
-def _memory(found: Mapping[str, object]) -> Mapping[str, object] | None:
+def _memory(found: RunSummary) -> MemorySeen | None:
     """What was seen; None where nothing was, as in a run of an earlier version."""
     memory = found.get("memory")
-    return memory if isinstance(memory, Mapping) and "bytes" in memory else None
+    return memory if memory and "bytes" in memory else None
 
 
-def _name(key: str, found: Mapping[str, object]) -> str:
+def _name(key: str, found: RunSummary) -> str:
     if key in _NAMES:
         return _NAMES[key]
-    on_gpu = str(found.get("device", "")).startswith("cuda")
+    on_gpu = found.get("device", "").startswith("cuda")
     return "temporary results, workspaces and buffers" if on_gpu else "Python, libraries and temporary results"
 
 
 def _times(name: str, count: int) -> str:
     return f"{name} ({count} of them)" if count > 1 else name
-
-
-def _size(row: Mapping[str, object], key: str) -> int:
-    return int(cast(int, row[key]))

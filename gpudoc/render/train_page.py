@@ -12,6 +12,7 @@ from gpudoc.render import train_memory
 from gpudoc.render.chart import Axis, Part, Series, line_chart, share_bar
 from gpudoc.render.page import Badge, Block, Figure, Fold, Note, Number, Section, page, save_page
 from gpudoc.render.table import Table
+from gpudoc.train.document import RunSummary
 from gpudoc.train.events import Finished
 from gpudoc.units import format_bytes, format_count, format_figure, format_seconds
 
@@ -29,7 +30,7 @@ def train_page(finished: Finished, target: Path) -> None:
 def render_page(finished: Finished) -> str:
     """The page as text; curves come from the run's metrics.jsonl."""
     found = finished.summary
-    rows = read_metrics(Path(str(found["run_dir"])) / "metrics.jsonl")
+    rows = read_metrics(Path(found["run_dir"]) / "metrics.jsonl")
     sections = [
         Section("Result", _result(found)),
         Section("Curves", _curves(rows)),
@@ -40,27 +41,29 @@ def render_page(finished: Finished) -> str:
     return page(
         f"Training of {found['name']}",
         sections,
-        lead=f"{format_count(cast(int, found['steps']), 'step')} on {found['device']}; {found['verdict']}.",
+        lead=f"{format_count(found['steps'], 'step')} on {found['device']}; {found['verdict']}.",
         foot=f"gpudoc {gpudoc.__version__}, {found['schema']}",
-        badge=Badge(_KINDS.get(str(found["status"]), "info"), str(found["status"])),
+        badge=Badge(_KINDS.get(found["status"], "info"), found["status"]),
         numbers=list(_numbers(found)),
     )
 
 
-def _numbers(found: Mapping[str, object]) -> Iterator[Number]:
-    if isinstance(found.get("final_loss"), float):
-        yield Number("final training loss", f"{found['final_loss']:.4g}")
+def _numbers(found: RunSummary) -> Iterator[Number]:
+    final = found.get("final_loss")
+    if final is not None:
+        yield Number("final training loss", f"{final:.4g}")
     evaluation = found.get("evaluation")
-    if isinstance(evaluation, Mapping):
+    if evaluation is not None:
         remark = f"after step {evaluation['step']}"
         loss = evaluation["loss"]
         told = "not finite" if loss is None else format_figure(loss, ".4g")
         yield Number("loss on the eval set", told, remark=remark)
-    if isinstance(found.get("samples_per_s"), float):
-        yield Number("speed", f"{found['samples_per_s']:,.4g}", "samples/s")
-    took = format_seconds(sum(cast("Mapping[str, float]", found["seconds"]).values()))
+    rate = found.get("samples_per_s")
+    if rate is not None:
+        yield Number("speed", f"{rate:,.4g}", "samples/s")
+    took = format_seconds(sum(found["seconds"].values()))
     yield Number("steps", f"{found['steps']:,}", remark=f"in {took}")
-    value, _, unit = format_bytes(float(cast(float, found["memory_peak_bytes"]))).partition(" ")
+    value, _, unit = format_bytes(found["memory_peak_bytes"]).partition(" ")
     yield Number("peak memory", value, unit)
 
 
@@ -81,19 +84,19 @@ def read_metrics(path: Path) -> list[dict[str, object]]:
     return found
 
 
-def _result(found: Mapping[str, object]) -> tuple[Block, ...]:
+def _result(found: RunSummary) -> tuple[Block, ...]:
     points = []
     evaluation = found.get("evaluation")
-    if isinstance(evaluation, Mapping):
+    if evaluation is not None:
         figures = {name: value for name, value in evaluation.items() if name not in ("loss", "step")}
         points += [f"{name.replace('_', ' ')}: {format_figure(value, '.4g')}" for name, value in figures.items()]
-    for rescue in cast("list[Mapping[str, Mapping[str, object]]]", found.get("rescues") or []):
+    for rescue in found.get("rescues") or ():
         what = rescue["rescue"]
         points.append(f"out of memory at step {rescue['step']}: micro batch {what['from_batch']} → {what['to_batch']}")
-    status = str(found["status"])
-    title = f"{status.capitalize()}{': ' + str(found['reason']) if found.get('reason') else ''}"
+    status, reason = found["status"], found.get("reason")
+    title = f"{status.capitalize()}{': ' + reason if reason else ''}"
     notes: list[Block] = [Note(kind=_KINDS.get(status, "info"), title=title, points=tuple(points))]
-    for advice in cast("list[Mapping[str, str]]", found.get("advice") or []):
+    for advice in found.get("advice") or ():
         commands = (advice["run"],) if advice["run"] else ()
         notes.append(Note(kind="info", title=f"{advice['say'][:1].upper()}{advice['say'][1:]}", commands=commands))
     return tuple(notes)
@@ -133,9 +136,8 @@ def _points(rows: Sequence[Mapping[str, object]], key: str) -> tuple[tuple[float
     return tuple(found[::stride])
 
 
-def _times(found: Mapping[str, object], rows: Sequence[Mapping[str, object]]) -> tuple[Block, ...]:
-    seconds = cast("Mapping[str, float]", found["seconds"])
-    share = cast("Mapping[str, float]", found["share"])
+def _times(found: RunSummary, rows: Sequence[Mapping[str, object]]) -> tuple[Block, ...]:
+    seconds, share = found["seconds"], found["share"]
     bar = share_bar([Part(phase.replace("_", " "), share[phase]) for phase in seconds])
     table = Table(
         headings=("phase", "time", "share"),
@@ -162,24 +164,22 @@ def _times(found: Mapping[str, object], rows: Sequence[Mapping[str, object]]) ->
     return (*blocks, Figure(chart)) if chart else blocks
 
 
-def _settings(found: Mapping[str, object]) -> Fold:
-    settings = cast("Mapping[str, Mapping[str, object]]", found["settings"])
-    rows = tuple((name, str(row["value"]), str(row["from"])) for name, row in settings.items())
+def _settings(found: RunSummary) -> Fold:
+    rows = tuple((name, str(row["value"]), row["from"]) for name, row in found["settings"].items())
     return Fold("Settings", (Table(headings=("setting", "value", "from"), rows=rows),), "and where each came from")
 
 
-def _stages(found: Mapping[str, object]) -> Fold:
-    stages = cast("list[Mapping[str, object]]", found["stages"])
+def _stages(found: RunSummary) -> Fold:
     rows = []
-    for stage in stages:
+    for stage in found["stages"]:
         memory = stage.get("memory_peak_bytes")
         rows.append(
             (
-                str(stage["name"]),
-                str(stage["status"]),
-                format_seconds(float(cast(float, stage["seconds"]))),
-                str(stage.get("device") or ""),
-                format_bytes(float(memory)) if isinstance(memory, int | float) else "",
+                stage["name"],
+                stage["status"],
+                format_seconds(stage["seconds"]),
+                stage.get("device") or "",
+                "" if memory is None else format_bytes(memory),
             )
         )
     headings = ("stage", "status", "time", "device", "peak memory")

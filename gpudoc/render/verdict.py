@@ -35,7 +35,8 @@ def first_line(
                 "" if gain is None or gain.ratio is None else f"; the settings found reached {times(gain.ratio)} that"
             )
             speed = "" if gain is None or gain.default is None else f": {_rate(gain.default, unit)}{told}"
-            return f"Tried {counted(verdict)}; none is faster than {default}{speed}{lost}."
+            rest = f" But {verdict.why}.{_longer(verdict, command)}" if verdict.why else ""
+            return f"Tried {counted(verdict)}; none is faster than {default}{speed}{lost}.{rest}"
         case "not_compared":
             return (
                 f"Not compared with {default}: tried {counted(verdict)}, but {verdict.why}.{_longer(verdict, command)}"

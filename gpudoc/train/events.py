@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Union
 
 from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.train.document import RescueRow, RunSummary
 
 if TYPE_CHECKING:
     # whoever watches a run need not import torch
@@ -128,7 +129,7 @@ class Rescued:
     shapes: str
     activation_checkpointing: bool = False
 
-    def document(self) -> dict[str, object]:
+    def document(self) -> RescueRow:
         """The rescue as an object of metrics.jsonl and summary.json."""
         return {
             "step": self.step,
@@ -179,7 +180,7 @@ class Hung:
 class Finished:
     """The end, whatever kind: the summary document, and the command that goes on when there is something to go on."""
 
-    summary: Mapping[str, object]
+    summary: RunSummary
     exit_code: ExitCode
     reason: str
     go_on: str | None

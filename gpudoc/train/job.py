@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from gpudoc.train.document import StageRow
 from gpudoc.train.events import Started
 from gpudoc.train.loop.census import Census
 from gpudoc.train.loop.course import Course
@@ -23,7 +24,7 @@ class Origin:
 
     profile_kind: str
     resumed_from: str | None
-    stages: tuple[Mapping[str, object], ...]
+    stages: tuple[StageRow, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

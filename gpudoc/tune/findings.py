@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gpudoc.profile.model import Loader, PartName, VariantTrial
 from gpudoc.tune.model.gain import Gain, gain_of
@@ -67,7 +67,7 @@ class Findings:
     something else decided, `rejected` those for fields whose other value failed. `feed` None leaves the loader as it
     is; `num_loaders` counts the settings that were held against that, `feed_trials` are the trials behind it.
     `asked_for_speed` is False where only the largest batch is asked for. `needed_s` is how long a search should take;
-    `nothing_to_gain` why more time would not help.
+    `nothing_to_gain` why more time would not help; `unsearched` what no time was left for.
     """
 
     defaults: list[Trial] = field(default_factory=list)
@@ -89,6 +89,7 @@ class Findings:
     needed_s: float | None = None
     notes: list[str] = field(default_factory=list)
     nothing_to_gain: str = ""
+    unsearched: str = ""
 
     @property
     def batch(self) -> int | None:
@@ -105,7 +106,10 @@ class Findings:
         """What the search for speed may say first; nothing that was not tried is in it."""
         counts = self.num_tried
         tried = ((counts["levers"], "lever"), (counts["batch"], "batch"), (counts["loader"], "loader setting"))
-        return judge(self.gain, tried, self.why_not, self.needed_s)
+        said = judge(self.gain, tried, self.why_not, self.needed_s)
+        if said.kind == "none_faster" and self.unsearched:
+            return replace(said, why=self.unsearched, needed_s=self.needed_s)
+        return said
 
     @property
     def num_tried(self) -> dict[PartName, int]:

@@ -37,6 +37,7 @@ class Context:
     source: str = ""
     asked: tuple[str, ...] = ()
     interrupted: bool = False
+    goal: str = "throughput"
 
 
 def make_profile(context: Context, found: Findings, trials: Sequence[Trial]) -> model.Profile:
@@ -47,7 +48,7 @@ def make_profile(context: Context, found: Findings, trials: Sequence[Trial]) -> 
         hardware=_hardware(context),
         workload=context.workload,
         settings=settings,
-        evidence=evidence_of(found, trials, context.limit_bytes),
+        evidence=evidence_of(found, trials, context.limit_bytes, context.goal),
         why=tuple(_why(found, settings, noise_of(trials), context.device)),
     )
 
@@ -109,12 +110,13 @@ def _now() -> str:
     return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
 
 
-def evidence_of(found: Findings, trials: Sequence[Trial], limit_bytes: int | None) -> model.ProfileEvidence:
+def evidence_of(found: Findings, trials: Sequence[Trial], limit_bytes: int | None, goal: str) -> model.ProfileEvidence:
     """What the settings rest on: every trial, what was tried of each part, the gain with its doubt."""
     largest, gain, noise = found.largest, found.gain, noise_of(trials)
     ratio = gain.of_choice
     steps = [trial for trial in trials if trial.request.kind != "plan" and not _is_for_loader(trial)]
     return model.ProfileEvidence(
+        goal=goal,
         largest_batch=largest.batch if largest else None,
         fastest_batch=found.choice.fastest if found.choice else None,
         memory_limit_bytes=limit_bytes,

@@ -376,6 +376,7 @@ class _Search:
             source=self._options.model,
             asked=self._options.asked,
             interrupted=interrupted,
+            goal=self._options.goal,
         )
         tuned = [trial for trial in session.journal.trials if trial.request.kind != "scaling"]
         profile = make_profile(context, found, tuned)

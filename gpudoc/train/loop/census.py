@@ -14,6 +14,7 @@ from torch import nn
 from torch.autograd.graph import Node, get_gradient_edge, saved_tensors_hooks
 from torch.utils.hooks import RemovableHandle
 
+from gpudoc.train.document import MemorySeen
 from gpudoc.train.loop.course import Course
 from gpudoc.train.meter.meters import memory_peak_bytes
 from gpudoc.train.ranks.protocol import inside, own_part
@@ -50,10 +51,10 @@ class PeakComposition:
             known["activations"] = sum(self.activations.values())
         return {**known, "rest": max(0, self.peak_bytes - sum(known.values()))}
 
-    def document(self) -> dict[str, object]:
+    def document(self) -> MemorySeen:
         """The composition as plain data, modules by size."""
         modules = sorted(self.activations.items(), key=lambda row: -row[1])
-        found: dict[str, object] = {
+        found: MemorySeen = {
             "step": self.step,
             "peak_bytes": self.peak_bytes,
             "bytes": self.parts(),
@@ -62,7 +63,9 @@ class PeakComposition:
         }
         if self.reserved_bytes is not None:
             found["fragmentation_bytes"] = max(0, self.reserved_bytes - self.peak_bytes)
-        return {**found, "because": self.why} if self.why else found
+        if self.why:
+            found["because"] = self.why
+        return found
 
 
 @dataclass(slots=True)
@@ -111,7 +114,7 @@ class Census:
             self._watch.close()
             self._watch = None
 
-    def document(self) -> dict[str, object]:
+    def document(self) -> MemorySeen:
         """What was found, or why nothing was."""
         if self.found is None:
             return {"because": f"fewer than {_STEP} steps were trained"}

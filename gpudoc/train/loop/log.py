@@ -77,7 +77,7 @@ class Log:
         self._logged(wall_s)
         return record
 
-    def used(self) -> dict[str, object]:
+    def used(self) -> dict[str, float | str | None]:
         """The figures of the whole run, resumes included, with what they were made of."""
         progress = self._course.progress
         used = self._used(self._course.order.samples_before(progress.step), Split.of(progress.seconds))

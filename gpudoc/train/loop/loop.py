@@ -157,7 +157,7 @@ class Loop(StepDriver):
         return self._parts.boundary.last_evaluation
 
     @property
-    def used(self) -> dict[str, object]:
+    def used(self) -> dict[str, float | str | None]:
         """Tokens/s, TFLOP/s of the model and shares of the device's peak over the whole run, as far as known."""
         return self._parts.log.used()
 

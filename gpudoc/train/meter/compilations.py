@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, cast
 
+from gpudoc.train.document import CompilationsDocument
+
 # of the functions that were compiled again, so many are told
 _MOST_TOLD = 5
 _MOST_WORDS = 300
@@ -76,7 +78,7 @@ class Compilations:
         most = max(self.again.values(), key=lambda one: one.times, default=None)
         return "" if most is None else f"{most.place} {most.times} more times, the last because {most.reason}"
 
-    def document(self) -> dict[str, object]:
+    def document(self) -> CompilationsDocument:
         """Count, recompilations, those of the optimizer, seconds, and the functions that were compiled again, the most
         often first."""
         told = sorted(self.again.values(), key=lambda one: -one.times)[:_MOST_TOLD]

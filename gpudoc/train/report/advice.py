@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gpudoc.doctor.model import Finding
+from gpudoc.train.document import AdviceRow
 from gpudoc.train.meter.meters import Split
 from gpudoc.train.ranks.pace import Slow
 from gpudoc.train.settings import TrainSettings
@@ -25,12 +26,12 @@ class RunAdvice:
     run: str = ""
     at_most: float | None = None
 
-    def document(self) -> dict[str, object]:
+    def document(self) -> AdviceRow:
         """The advice as plain data."""
-        found: dict[str, object] = {"say": self.say, "run": self.run}
-        return (
-            found if self.at_most is None else {**found, "gain": {"at_least": 1.0, "at_most": round(self.at_most, 3)}}
-        )
+        found: AdviceRow = {"say": self.say, "run": self.run}
+        if self.at_most is not None:
+            found["gain"] = {"at_least": 1.0, "at_most": round(self.at_most, 3)}
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

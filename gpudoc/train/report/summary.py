@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import cast
 
 from gpudoc.errors import ExitCode
+from gpudoc.train.document import EvaluatedLoss, RunSummary, StageRow
 from gpudoc.train.events import Evaluated
 from gpudoc.train.job import Job
 from gpudoc.train.meter.meters import Split
 from gpudoc.train.report.advice import RunAdvice
-from gpudoc.train.report.document import EvaluatedLoss, RunSummary
 from gpudoc.train.report.sinks import finite
 
 
@@ -28,7 +29,7 @@ class TrainingEnd:
     go_on: str | None
 
 
-def document(job: Job, end: TrainingEnd) -> dict[str, object]:
+def document(job: Job, end: TrainingEnd) -> RunSummary:
     """The summary of a run as plain data."""
     progress, course = job.course.progress, job.course
     split = Split.of(progress.seconds)
@@ -69,9 +70,7 @@ def document(job: Job, end: TrainingEnd) -> dict[str, object]:
         "advice": [advice.document() for advice in end.advice],
         "go_on": end.go_on,
     }
-    clean = finite(found)
-    assert isinstance(clean, dict)
-    return clean
+    return cast(RunSummary, finite(found))
 
 
 def _evaluation(evaluation: Evaluated | None) -> EvaluatedLoss | None:
@@ -82,18 +81,24 @@ def _evaluation(evaluation: Evaluated | None) -> EvaluatedLoss | None:
     return found
 
 
-def _own_stages(job: Job, end: TrainingEnd, split: Split) -> list[dict[str, object]]:
+def _own_stages(job: Job, end: TrainingEnd, split: Split) -> list[StageRow]:
     device = str(job.stepper.parts.device)
     evaluate_s = split.seconds["evaluate"]
-    train = {
+    train: StageRow = {
         "name": "train",
         "status": end.status,
         "seconds": round(end.seconds - evaluate_s, 3),
         "device": device,
         "memory_peak_bytes": end.memory_peak_bytes,
     }
-    status = "done" if end.evaluation is not None else "skipped"
-    evaluate = {"name": "evaluate", "status": status, "seconds": round(evaluate_s, 3), "device": device}
+    is_done = end.evaluation is not None
+    evaluate: StageRow = {
+        "name": "evaluate",
+        "status": "done" if is_done else "skipped",
+        "seconds": round(evaluate_s, 3),
+        "device": device,
+        "memory_peak_bytes": end.memory_peak_bytes if is_done else None,
+    }
     if job.workload.config.data.eval is None:
         evaluate["because"] = "the config names no eval set"
-    return [train, {**evaluate, "memory_peak_bytes": end.memory_peak_bytes if status == "done" else None}]
+    return [train, evaluate]

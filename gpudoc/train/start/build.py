@@ -23,6 +23,7 @@ from gpudoc.profile import store
 from gpudoc.train import limits
 from gpudoc.train.data.order import ENDLESS
 from gpudoc.train.data.stream import StreamReader, length_of, most_workers
+from gpudoc.train.document import StageRow
 from gpudoc.train.events import Event, Finished, Said
 from gpudoc.train.job import Job, Origin
 from gpudoc.train.ranks.distributed import ranks_here
@@ -296,9 +297,13 @@ def _nothing_to_do(choice: RunChoice) -> Finished:
     return Finished(summary=summary, exit_code=ExitCode.OK, reason=reason, go_on=None)
 
 
-def _tune_stage(chosen: Chosen) -> dict[str, object]:
+def _tune_stage(chosen: Chosen) -> StageRow:
     made = None if chosen.profile is None else chosen.profile.made
-    stage: dict[str, object] = {"name": "tune", "device": None, "memory_peak_bytes": None}
-    if made is None:
-        return {**stage, "status": "skipped", "seconds": 0.0, "because": chosen.sentence}
-    return {**stage, "status": "done before", "seconds": made.seconds, "because": chosen.sentence}
+    return {
+        "name": "tune",
+        "device": None,
+        "memory_peak_bytes": None,
+        "status": "skipped" if made is None else "done before",
+        "seconds": 0.0 if made is None else made.seconds,
+        "because": chosen.sentence,
+    }

@@ -25,6 +25,7 @@ from gpudoc.facts.files import read_text
 from gpudoc.facts.identify import gpu_at
 from gpudoc.facts.model import Absent, KernelCheck, Machine
 from gpudoc.facts.readers import snapshot
+from gpudoc.train.document import StageRow
 from gpudoc.train.events import Said
 from gpudoc.train.ranks.meeting import Met, explained
 from gpudoc.train.ranks.protocol import Ranks
@@ -40,7 +41,7 @@ class Flight:
 
     device: str
     said: tuple[Said, ...]
-    stages: tuple[dict[str, object], ...]
+    stages: tuple[StageRow, ...]
     machine: Machine = field(default_factory=Machine)
 
 
@@ -76,7 +77,7 @@ def check_device(
             said += [Said(f"{others}; this run shares memory and speed with them", warning=True)] * bool(others)
         warnings = [f for f in report.findings if f.severity == "warning" or (f in broken and f not in ours)]
         said += [Said(f"doctor: {finding.title}{_way_out(finding)}", warning=True) for finding in warnings[:_MOST_SAID]]
-    stage: dict[str, object] = {
+    stage: StageRow = {
         "name": "doctor",
         "status": "done" if check else "skipped",
         "seconds": round(time.perf_counter() - began, 3),

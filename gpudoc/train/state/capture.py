@@ -12,6 +12,7 @@ from torch import nn
 from gpudoc.errors import GpudocError
 from gpudoc.policy import Policy
 from gpudoc.train.data.draws import Generators, Snapshot
+from gpudoc.train.document import RescueRow
 from gpudoc.train.ranks.protocol import inside
 from gpudoc.train.state import checkpoint
 from gpudoc.train.state.checkpoint import Content
@@ -37,7 +38,7 @@ class RunProgress:
     evaluations_without_gain: int = 0
     num_skipped: int = 0
     samples_digest: int = 0
-    rescues: list[dict[str, object]] = field(default_factory=list)
+    rescues: list[RescueRow] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     first_loss: float | None = None
     final_loss: float | None = None

@@ -10,7 +10,10 @@ from gpudoc.units import format_bytes, format_seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderOutcome:
-    """What the search found out about the chosen setting; times in seconds, gains as shares."""
+    """What the search found out about the chosen setting; times in seconds, gains as shares.
+
+    `for_quiet`: it is what the step needs once no other process uses the CPUs; fewer workers do until then.
+    """
 
     chosen: LoaderSetting
     missing_factor: float | None
@@ -21,6 +24,7 @@ class LoaderOutcome:
     pinned_gain: float | None
     left_out: tuple[LoaderSetting, ...] = ()
     tried_workers: bool = True
+    for_quiet: bool = False
 
 
 def name(setting: LoaderSetting) -> str:
@@ -69,6 +73,8 @@ def _why_workers(outcome: LoaderOutcome, costs: LoaderCosts) -> str:
         return f"num_workers 0: {batch}, so none with workers was tried"
     if count == 0:
         return f"num_workers 0: {batch}; none of the settings with workers was 2 % faster"
+    if outcome.for_quiet:
+        return f"num_workers {count}: {batch} if no other process uses the CPUs; fewer do while others slow the step"
     return f"num_workers {count}: {batch}; the fewest within 2 % of the best run"
 
 

@@ -26,6 +26,7 @@ from gpudoc.tune.model.loader import (
     cpu_period,
     fewest_workers,
     fitting,
+    is_negligible,
     limit_broken,
     neighbour,
     predict_period,
@@ -39,6 +40,8 @@ EXTRA_ROUNDS = 2
 CONTENDER_SHARE = 0.06
 STARVED_SHARE = 0.10
 WORTH_MORE = 0.7
+# so much do others make two stretches of one setting differ
+CROWD_SHARE = 0.15
 
 
 class Measures(Protocol):
@@ -93,7 +96,7 @@ class Search:
     """The trials of one search; each setting is measured in stretches, interleaved with the others'.
 
     `overhead_s` is what a stretch takes besides its steps if each starts a new process; there `rounds` are fewer.
-    Once a setting has hung, none with as many workers is tried.
+    Once a setting has hung, none with as many workers is tried. `in_a_crowd`: others use the CPUs.
     """
 
     measures: Measures
@@ -111,6 +114,7 @@ class Search:
     started: float = field(default_factory=time.monotonic)
     deadline: Deadline = field(default_factory=Deadline)
     hung: list[LoaderSetting] = field(default_factory=list)
+    in_a_crowd: bool = False
 
     def add(self, settings: Sequence[LoaderSetting], rounds: int) -> None:
         """Time each setting `rounds` times, taking turns, so that a burst on the machine hits no setting alone."""
@@ -234,7 +238,7 @@ def search_loader(search: Search, *, samples_per_batch: int, pin_memory: bool) -
     if fourth is not None:
         search.add([search.best.setting, fourth], search.rounds)
     _settle_contenders(search)
-    chosen = _choose(search)
+    chosen = _choose(search, predicted)
     missing = _missing_factor(search, chosen)
     keeps = search.persistent and chosen.setting.num_workers > 0
     facts = reasons.LoaderOutcome(
@@ -247,6 +251,7 @@ def search_loader(search: Search, *, samples_per_batch: int, pin_memory: bool) -
         keeps_workers=keeps,
         pinned_gain=_pinned_gain(search, chosen),
         tried_workers=any(trial.setting.num_workers for trial in search.trials.values()),
+        for_quiet=chosen.setting != _fewest(search).setting,
     )
     return LoaderChoice(
         num_workers=chosen.setting.num_workers,
@@ -280,11 +285,6 @@ def _first_settings(costs: LoaderCosts, bounds: LoaderBounds, predicted: LoaderS
     is_fed = predict_period(costs, predicted, bounds.cpus) <= costs.fed_s * (1 + SAME_SHARE)
     beside = _beside(predicted, costs, bounds, up=not is_fed or predicted.num_workers == 1)
     return [*settings, beside] if beside else settings
-
-
-def is_negligible(share: float) -> bool:
-    """Whether loading takes so little of a step that no loader could gain what the choice calls a difference."""
-    return share < SAME_SHARE / 2
 
 
 def _beside(setting: LoaderSetting, costs: LoaderCosts, bounds: LoaderBounds, *, up: bool) -> LoaderSetting | None:
@@ -341,7 +341,17 @@ def _settle_contenders(search: Search) -> None:
         search.add(near, search.extra_rounds)
 
 
-def _choose(search: Search) -> LoaderCandidate:
+def _choose(search: Search, predicted: LoaderSetting) -> LoaderCandidate:
+    """The fewest workers within 2 % of the best; in a crowd those that the step needs when the others are gone.
+
+    Others slow the step down, so that fewer workers feed it while they are there.
+    """
+    limit = search.period_s(search.best) * (1 + CROWD_SHARE) if search.in_a_crowd else 0.0
+    needed = (trial for trial in search.measured if trial.setting == predicted and search.period_s(trial) <= limit)
+    return next(needed, None) or _fewest(search)
+
+
+def _fewest(search: Search) -> LoaderCandidate:
     limit = search.period_s(search.best) * (1 + SAME_SHARE)
     return next(trial for trial in search.measured if search.period_s(trial) <= limit)
 

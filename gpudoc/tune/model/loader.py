@@ -157,6 +157,11 @@ def fewest_workers(costs: LoaderCosts, bounds: LoaderBounds, *, pin_memory: bool
     return next(o for o, period in zip(allowed, periods, strict=True) if period <= best * (1 + SAME_SHARE))
 
 
+def is_negligible(share: float) -> bool:
+    """Whether loading takes so little of a step that no loader could gain what the choice calls a difference."""
+    return share < SAME_SHARE / 2
+
+
 def choose_prefetch(costs: LoaderCosts, setting: LoaderSetting, bounds: LoaderBounds) -> tuple[LoaderSetting, float]:
     """The smallest prefetch factor within 1 % of the best that fits, and what the best of all would gain over it."""
     if setting.num_workers == 0:

@@ -17,7 +17,8 @@ class SearchVerdict:
     """The answer of a search for speed, and how much it rests on.
 
     `tried` counts what was held against the default, by what it is: (3, 'lever'). `why` says why nothing was compared,
-    `needed_s` how long a search should take, None where more time would change nothing.
+    or what was not searched next to what was; `needed_s` how long a search should take, None where more time would
+    change nothing.
     """
 
     kind: Answered

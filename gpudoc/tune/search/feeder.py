@@ -9,8 +9,9 @@ from gpudoc.profile.model import Loader, LoaderTrial
 from gpudoc.tune.findings import Findings, SearchPlan
 from gpudoc.tune.loader.bounds import bounds_here
 from gpudoc.tune.loader.messages import Open
-from gpudoc.tune.loader.search import LoaderChoice, is_negligible, tune_loader
+from gpudoc.tune.loader.search import LoaderChoice, tune_loader
 from gpudoc.tune.loader.session import MeasurementError
+from gpudoc.tune.model.loader import is_negligible
 from gpudoc.tune.search.session import WorkloadSession
 from gpudoc.tune.trial.messages import End, Point, Trial, TrialRequest
 from gpudoc.workload.config import LoadedConfig
@@ -38,6 +39,8 @@ class Feeder:
                 trial = session.record(self._measure(session, request))
             except MeasurementError as problem:
                 found.notes.append(f"the loader was not tuned: {problem}")
+                if problem.is_late:
+                    found.unsearched = f"the loader was not searched: {problem}"
                 return
         found.feed_trials = (trial,)
         found.feed = trial.chosen

@@ -19,6 +19,82 @@ class EvaluatedLoss(TypedDict):
     loss: float | None
 
 
+class ModuleMemory(TypedDict):
+    """What a module keeps for the backward."""
+
+    module: str
+    bytes: int
+
+
+class MemorySeen(TypedDict, total=False):
+    """The highest moment of the step that was watched; `because` alone where none was, or why a part is not known."""
+
+    step: int
+    peak_bytes: int
+    bytes: Mapping[str, int]
+    activations: Sequence[ModuleMemory]
+    reserved_bytes: int | None
+    fragmentation_bytes: int
+    because: str
+
+
+class Recompiled(TypedDict):
+    """A function that torch.compile compiled once more, and the guard that failed most recently."""
+
+    function: str
+    times: int
+    reason: str
+
+
+class CompilationsDocument(TypedDict):
+    """What torch.compile did in the run."""
+
+    count: int
+    recompilations: int
+    of_optimizer: int
+    seconds: float
+    again: Sequence[Recompiled]
+
+
+class RescueRow(TypedDict):
+    """Memory that ran out in a step, which was repeated with a smaller micro batch."""
+
+    step: int
+    rescue: Object
+
+
+class AdviceGain(TypedDict):
+    """How many times as fast the run becomes."""
+
+    at_least: float
+    at_most: float
+
+
+class _Advice(TypedDict):
+    say: str
+    run: str
+
+
+class AdviceRow(_Advice, total=False):
+    """What to do next; `run` is '' where no command helps."""
+
+    gain: AdviceGain
+
+
+class _Stage(TypedDict):
+    name: str
+    status: str
+    seconds: float
+    device: str | None
+    memory_peak_bytes: int | None
+
+
+class StageRow(_Stage, total=False):
+    """A part of the run; `because` says why it was left out."""
+
+    because: str
+
+
 # `from`: flag, profile, config or default
 SettingRow = TypedDict("SettingRow", {"value": object, "from": str})
 
@@ -44,19 +120,19 @@ class RunSummary(TypedDict):
     samples_per_s: float | None
     seconds: Mapping[str, float]
     share: Mapping[str, float]
-    use: Object
+    use: Mapping[str, float | str | None]
     memory_peak_bytes: int
-    memory: Object
-    compilations: Object
+    memory: MemorySeen
+    compilations: CompilationsDocument
     num_skipped: int
-    rescues: Sequence[Object]
+    rescues: Sequence[RescueRow]
     hangs: Sequence[Object]
     ranks: Object | None
     resumed_from: str | None
     settings: Mapping[str, SettingRow]
-    stages: Sequence[Object]
+    stages: Sequence[StageRow]
     verdict: str
-    advice: Sequence[Object]
+    advice: Sequence[AdviceRow]
     go_on: str | None
 
 
