@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import re
 import warnings
@@ -23,6 +24,9 @@ _LONGEST_PUMP = 4
 # of classes with several signs, some repeat a text and some do not
 _VARIANTS = 3
 _MOST = 100
+# a repeat that ends after so many is bounded: a text of any length makes it work no longer
+_BOUND = 100
+_SINGLE = {"LITERAL", "NOT_LITERAL", "ANY", "IN", "AT", "GROUPREF"}
 
 Tree = Sequence[tuple[Any, Any]]
 
@@ -33,6 +37,30 @@ def pumped(source: str, flags: int, length: int) -> Iterator[str]:
         yield before + pump * ((length - len(before)) // len(pump)) + END
 
 
+def may_grow(source: str, flags: int) -> bool:
+    """Whether the work at one place of a text may depend on its length.
+
+    It does not where every repeat is bounded and none stands in another: then a search is linear by its form.
+    """
+    return _grows(parser.parse(source, flags), repeated=False)
+
+
+def _grows(tree: Tree, repeated: bool) -> bool:
+    for op, value in tree:
+        name, again = str(op), repeated
+        if name in ("MAX_REPEAT", "MIN_REPEAT"):
+            again = repeated or int(value[1]) > 1
+            if int(value[1]) > _BOUND or (repeated and int(value[1]) > 1):
+                return True
+        inner = _inside(name, value)
+        if not inner and name not in _SINGLE:
+            return True
+        if any(_grows(one, again) for one in inner):
+            return True
+    return False
+
+
+@functools.lru_cache(maxsize=1)
 def _pumps(source: str, flags: int) -> list[tuple[str, str]]:
     rng = random.Random(repr(source))
     tree = parser.parse(source, flags)

@@ -31,9 +31,10 @@ def gpudoc(folder, *arguments, codes=(0,)):
 
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory):
+    """The folder of a search, and the document that it printed."""
     folder = tmp_path_factory.mktemp("flow")
-    gpudoc(folder, "tune", "--model", "quickstart", "--device", "cpu", "--budget", "45s", "--max-batch", "16")
-    return folder
+    search = ("tune", "--model", "quickstart", "--device", "cpu", "--budget", "45s", "--max-batch", "16")
+    return folder, json.loads(gpudoc(folder, *search, "--json", "--html", "page.html").stdout)
 
 
 @pytest.mark.slow
@@ -49,27 +50,39 @@ def test_doctor_and_bench_write_documents(tmp_path):
 
 
 def test_tune_writes_a_profile_that_names_no_machine(tuned):
-    (path,) = (tuned / "data" / "gpudoc" / "profiles").glob("*.yaml")
+    folder, document = tuned
+    (path,) = (folder / "data" / "gpudoc" / "profiles").glob("*.yaml")
     text = path.read_text()
     profile = yaml.safe_load(text)
     assert profile["schema"] == "gpudoc.profile.v1"
+    assert document["schema"] == "gpudoc.tune.v1"
+    assert document["profile"] == json.loads(json.dumps(profile))
     assert profile["settings"]["micro_batch"] <= 16
     assert profile["evidence"]["speedup_over_default"] > 0
     assert profile["why"]
-    for secret in (os.uname().nodename, str(tuned), os.environ.get("USER") or "no-such-user"):
+    for secret in (os.uname().nodename, str(folder), os.environ.get("USER") or "no-such-user"):
         assert secret not in text
 
 
+def test_the_page_of_a_search_shows_the_curves_and_every_trial(tuned):
+    folder, document = tuned
+    page = (folder / "page.html").read_text()
+    assert page.count("<svg") >= 1
+    assert page.count("<tr>") > len(document["profile"]["evidence"]["trials"])
+    assert page.count("<script") == 1, "the page's own"
+
+
 def test_train_finds_the_profile_learns_and_says_what_it_did(tuned):
+    folder, _ = tuned
     done = gpudoc(
-        tuned, "train", "--profile", "auto", "--model", "quickstart", "--device", "cpu", "--steps", "8", "--json"
+        folder, "train", "--profile", "auto", "--model", "quickstart", "--device", "cpu", "--steps", "8", "--json"
     )
     summary = json.loads(done.stdout)
     assert summary["schema"] == "gpudoc.train.v1"
     assert summary["steps"] == 8
     assert summary["final_loss"] < math.log(256) - 1
     assert "profile " in done.stderr
-    (run,) = (tuned / "runs").iterdir()
+    (run,) = (folder / "runs").iterdir()
     assert {"config.yaml", "profile.yaml", "metrics.jsonl", "summary.json", "checkpoints"} <= {
         entry.name for entry in run.iterdir()
     }

@@ -67,7 +67,7 @@ def test_a_planted_cause_is_the_first_finding(job, name, expected):
     process = job(name)
     done = doctor("--pid", process.pid, "--seconds", 5, "--json")
     document = json.loads(done.stdout)
-    assert document["findings"][0]["id"] == expected, document["watch"]
+    assert document["findings"][0]["id"] == expected, document["findings"][0]
     assert document["verdict"] == ("healthy" if expected == "compute_bound" else "warning")
     assert document["source"] == "process"
     assert document["crashed"] == []
@@ -132,7 +132,7 @@ def test_a_training_command_is_watched_and_its_output_passes_through():
     )  # fmt: skip
     document = json.loads(done.stdout)
     assert document["command"] == {"exit_code": 0, "signal": None}
-    assert document["findings"][0]["id"] == "too_few_workers", document["watch"]
+    assert document["findings"][0]["id"] == "too_few_workers", document["findings"][0]
     assert "hello from the job" in done.stderr
     assert done.returncode == 0
 

@@ -55,20 +55,24 @@ def test_nothing_is_allocated():
     assert grown < 1 << 30
 
 
-def test_composition_names_every_kind():
-    tape = record(FP32["gpt2"], 8)
-    kinds = {block.kind for block in tape.blocks}
+@pytest.fixture(scope="module")
+def gpt2():
+    """Two steps of a transformer of eight samples; the tests only read what was recorded."""
+    return record(FP32["gpt2"], 8)
+
+
+def test_composition_names_every_kind(gpt2):
+    kinds = {block.kind for block in gpt2.blocks}
     assert kinds == set(StorageKind)
-    weights = sum(block.size_bytes for block in tape.blocks if block.kind is StorageKind.WEIGHTS)
-    state = sum(block.size_bytes for block in tape.blocks if block.kind is StorageKind.OPTIMIZER)
-    assert weights == 4 * tape.num_parameters
+    weights = sum(block.size_bytes for block in gpt2.blocks if block.kind is StorageKind.WEIGHTS)
+    state = sum(block.size_bytes for block in gpt2.blocks if block.kind is StorageKind.OPTIMIZER)
+    assert weights == 4 * gpt2.num_parameters
     assert state == pytest.approx(2 * weights, rel=0.01), "Adam keeps two numbers per parameter"
 
 
-def test_activations_belong_to_the_module_that_made_them():
-    tape = record(FP32["gpt2"], 8)
+def test_activations_belong_to_the_module_that_made_them(gpt2):
     of_mlp = [
-        block for block in tape.blocks if block.module == "blocks.1.mlp.0" and block.kind is StorageKind.ACTIVATIONS
+        block for block in gpt2.blocks if block.module == "blocks.1.mlp.0" and block.kind is StorageKind.ACTIVATIONS
     ]
     assert any(block.size_bytes == 8 * 64 * 512 * 4 for block in of_mlp)
 

@@ -128,6 +128,28 @@ def test_a_batch_is_known_only_under_the_precision_that_it_was_found_with():
     assert any(line.endswith("it belongs to the levers") for line in kept)
 
 
+@pytest.mark.parametrize(
+    ("memory", "goal", "is_taken"),
+    [
+        (8 << 30, "throughput", False),
+        (10 << 30, "throughput", True),
+        (8 << 30, "largest", True),
+        (8 << 30, None, False),
+    ],
+    ids=["the same question", "more memory", "another goal", "a goal that is not known"],
+)
+def test_a_batch_that_was_found_for_another_goal_or_in_less_memory_is_not_kept(memory, goal, is_taken):
+    older = good(goal="throughput")
+    newer = profile(part("levers", 2), part("batch", 2), part("loader", 0), settings={"micro_batch": 512}, goal=goal)
+    newer = newer.model_copy(update={"hardware": newer.hardware.model_copy(update={"memory_bytes": memory})})
+    merged, kept = merge(older, newer)
+    assert merged.settings.micro_batch == (512 if is_taken else 64)
+    assert merged.settings.wait_policy == ("default" if is_taken else "passive")
+    # the loader does not depend on either
+    assert merged.settings.loader.num_workers == 4
+    assert [line.partition(" of ")[0] for line in kept][-1] == "the loader"
+
+
 def test_profiles_that_do_not_say_their_parts_tell_them_by_their_trials():
     older = profile(
         at=EARLIER, variants=(VariantTrial(name="bf16", changes={"precision": "bf16"}, times=1.2),),

@@ -76,7 +76,7 @@ def test_rows_of_one_ceiling_share_its_line_with_its_source():
 
 def test_an_interrupted_run_says_so_and_a_clean_one_too():
     assert "interrupted: 1 row" in screen(Record(environment=ENVIRONMENT, measurements=(BARE,), interrupted=True))
-    assert "nothing below what is normal" in screen(Record(environment=ENVIRONMENT, measurements=(BARE,)))
+    assert "nothing below normal" in screen(Record(environment=ENVIRONMENT, measurements=(BARE,)))
 
 
 def test_a_comparison_shows_what_moved_by_how_much_and_what_else_differs():

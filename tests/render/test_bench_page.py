@@ -52,7 +52,7 @@ def test_the_page_has_the_curve_the_roofline_the_table_and_the_doubts():
     assert "stolen (2 rows)" in text
     assert "no folder" in text
     assert "a <CPU>" in text
-    assert "Nothing is below what is normal" in text
+    assert "Nothing is below normal" in text
 
 
 def test_a_gpus_copies_are_drawn_with_the_roof_of_its_link():

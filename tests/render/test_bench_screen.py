@@ -55,7 +55,7 @@ def test_what_stays_is_five_figures_with_their_doubt_and_the_verdict(columns, co
     assert "1.0 CPUs busy" in rows[1]
     assert screen.lines[place + 1 + MOST_ROWS] == ""
     text = " ".join(screen.text.split())
-    assert "✓ 12 rows in 1 min 21 s; nothing below what is normal" in text
+    assert "✓ 12 rows in 1 min 21 s; nothing below normal" in text
     assert (
         "7 more rows; 4 of 12 rows in doubt, mostly because of: busy host, spread; 1 case not measured: --verbose"
         in text

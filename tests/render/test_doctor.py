@@ -70,6 +70,16 @@ def test_a_log_without_a_machine_says_what_was_read():
     assert headline(report_of("Epoch 1 step 2 loss 3.0")).startswith("read: training log")
 
 
+def test_words_about_gpus_are_no_report_of_one():
+    said = headline(report_of("My kernel dies when I call model.cuda() in torch."))
+    assert said == "read: text about GPUs, text about PyTorch"
+
+
+def test_the_log_of_a_server_that_started_is_healthy():
+    report = report_of("WARNING Chunked prefill is on. If it fails, disable it.\nINFO: Application startup complete.")
+    assert (report.verdict, headline(report)) == ("healthy", "read: server log")
+
+
 def test_a_healthy_machine_says_how_much_was_checked_and_what_to_try_next():
     two = Machine(
         gpus=(Gpu(index=0, name="NVIDIA L4", memory_total_bytes=24 * GIB), Gpu(index=1, name="NVIDIA L4")),

@@ -15,7 +15,8 @@ def test_a_look_that_came_to_no_evaluation_claims_nothing_of_one():
     hot = (HotLine(Path("/x/train.py"), 7, 0.54),)
     found = replace(result_of(Path("/x/train.py"), "a\n", "a\n"), accepted=(), evidence=Evidence(hot=hot), launches=1)
     text = as_text(found)
-    assert text.startswith("Nothing to change.\n1 launch in ")
+    assert text.startswith("No change found.\n1 launch in ")
+    assert "only the kinds of waste that it knows" in text
     assert "only if these steps reached them" in text
     assert "54% at /x/train.py:7" in text
     assert text.endswith("next     gpudoc tune -- python train.py")

@@ -145,4 +145,4 @@ def test_the_page_shows_what_is_proved_what_was_tried_and_what_was_not(script):
     assert "<h1>gpudoc fix</h1>" in text
     assert "-torch.autograd.set_detect_anomaly(True)" in text
     assert "it is slower" in text
-    assert "Nothing to change" in fix_page.render_page(replace(found, accepted=(), after={script: BEFORE}))
+    assert "No change found" in fix_page.render_page(replace(found, accepted=(), after={script: BEFORE}))

@@ -35,6 +35,15 @@ def test_what_lost_is_named_with_what_was_tried():
     assert said(SpeedSpan(50.0, 45.0, 55.0)).startswith("Slower than your default, 0.50 times (0.43 to 0.58) its speed")
 
 
+def test_what_no_time_was_left_for_stands_next_to_what_lost():
+    verdict = SearchVerdict(kind="none_faster", tried=((1, "lever"),), why="the loader was not searched", needed_s=90.0)
+    line = first_line(verdict, None, default="your default", told="", command=("gpudoc", "tune"))
+    assert line == (
+        "Tried 1 lever; none is faster than your default. But the loader was not searched. "
+        "A search takes about 1 min 30 s: gpudoc tune --budget 90s"
+    )
+
+
 def test_a_search_without_time_names_the_command_that_has_it():
     assert said(None, (), kept_default=True) == (
         "Not searched: the budget ended. A search takes about 1 min 30 s: "

@@ -37,8 +37,8 @@ NOT_NEEDED = re.compile(r"(torch|build|editables|hatchling|import-linter|mypy|ru
 RERUN = "make cuda-check"
 # what a test may take, in seconds, of which each starts several commands; pytest's usual limit is for one busy CPU less
 PATIENCE_S = 3600
-# a worker takes a file at a time, in the order that tests/conftest.py gives
-PARALLEL = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+# a worker takes a file at a time, in the order that tests/conftest.py gives; they wait for other processes, too
+PARALLEL = ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
 # the first PyTorch runs everything, the others what the stand-in promises and one test of each command
 SAMPLE = (
     *(f"tests/standin/test_{name}.py" for name in ("runtime", "memory", "faults", "nvml", "streams", "collectives")),

@@ -34,9 +34,10 @@ def test_a_warm_process_says_what_it_has_read_and_ends_when_closed(tmp_path, mon
     asked = Variant(allocator="exact", wait_policy="passive")
     warm = ForkServerProcess(str(write_workload(tmp_path)), asked, tmp_path)
     (process,) = running_children() - before
+    assert warm.ready.no_fork == ""
+    # only now: for a moment after its exec a process has no environment in /proc
     assert process.environ()["MALLOC_ARENA_MAX"] == "1"
     assert process.environ()["OMP_WAIT_POLICY"] == "passive"
-    assert warm.ready.no_fork == ""
     warm.close()
     with pytest.raises(psutil.NoSuchProcess):
         process.status()
