@@ -2,19 +2,20 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-# a worker takes a file at a time, in the order that tests/conftest.py gives
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# a worker takes a file at a time, in the order that tests/conftest.py gives; on two cores three workers run the slow tests,
+# which wait for other processes for two fifths of their time
+PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test test-all check docs zipapp cuda-check gpu-check slurm-check clean
 
 demo: $(VENV)/.ready  ## set up, then doctor, bench, tune and train on the built-in quickstart
 	$(BIN)/python tools/demo.py
 
-test: $(VENV)/.ready-test  ## set up and run all tests but the slow ones: at most 8 minutes on two cores
-	$(PYTEST) -m "not slow and not gpu and not standin"
+test: $(VENV)/.ready-test  ## set up and run all tests but the slow ones: some 10 minutes on two cores
+	$(PYTEST) -n 2 -m "not slow and not gpu and not standin"
 
-test-all: test  ## then the slow ones, so that each test has run once: at most 12 minutes more
-	$(PYTEST) -m "slow and not gpu and not standin"
+test-all: test  ## then the slow ones, so that each test has run once: some 13 minutes more
+	$(PYTEST) -n 3 -m "slow and not gpu and not standin"
 
 check: $(VENV)/.ready-test $(VENV)/.ready-docs  ## lint, types, layers, docs
 	$(BIN)/ruff check .

@@ -25,7 +25,7 @@ from gpudoc.fix.document import FixSummary
 from gpudoc.fleet.record import SCHEMA as FLEET
 from gpudoc.fleet.record import FleetRecord
 from gpudoc.profile.model import Profile
-from gpudoc.train.report.document import CommandSummary, RunSummary, WrittenSummary
+from gpudoc.train.document import CommandSummary, RunSummary, WrittenSummary
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "schemas"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
