@@ -60,7 +60,7 @@ LONGEST = (
     "tune/loader/test_session.py",
     "train/ranks/test_distributed.py",
     "train/ranks/test_fsdp.py",
-    "train/state/test_sharded.py",
+    "train/state/test_shards.py",
     "train/start/test_prove.py",
     "tune/child/test_scaling.py",
     "bench/cases/test_all_reduce.py",

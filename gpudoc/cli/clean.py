@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from gpudoc.profile.kept import Kept
+    from gpudoc.profile.inventory import Kept
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking.")]
 
@@ -19,7 +19,7 @@ def clean(yes: Yes = False) -> int:
 
     Example: gpudoc clean
     """
-    from gpudoc.profile.kept import find_kept, remove
+    from gpudoc.profile.inventory import find_kept, remove
     from gpudoc.render.console import print_lines
 
     found = find_kept()

@@ -12,7 +12,7 @@ from gpudoc.doctor.causes.sign import Listed
 from gpudoc.doctor.model import Evidence, Observation, observe
 from gpudoc.facts.readers.genre import FIRST_PERSON
 from gpudoc.facts.readers.intake import read_lines
-from gpudoc.facts.readers.model import Line, Mention, Text
+from gpudoc.facts.readers.model import CleanText, Line, Mention
 from gpudoc.patterns import Pattern, Span
 
 _TROUBLE = Listed("trouble")
@@ -40,12 +40,12 @@ _BEHIND = Pattern(
 )
 
 
-def is_told(text: Text) -> bool:
+def is_told(text: CleanText) -> bool:
     """Whether somebody tells it in his own words; a program's log may hold the same words and complain of nothing."""
     return len(text.lines) <= _FEW_LINES or text.find(FIRST_PERSON) is not None
 
 
-def is_denied(text: Text, mention: Mention) -> bool:
+def is_denied(text: CleanText, mention: Mention) -> bool:
     """Whether the clause around a mention says that it is not so, or no longer."""
     return _denied(text, mention) is not None
 
@@ -80,7 +80,7 @@ def _cut(line: Line, denied: Sequence[str]) -> Line:
     return replace(line, text=words)
 
 
-def _denied(text: Text, mention: Mention, *also: Pattern) -> Span | None:
+def _denied(text: CleanText, mention: Mention, *also: Pattern) -> Span | None:
     """From where to where a mention is denied, with the words that deny it; None where it is not."""
     start, end = mention.match.span()
     low = max(0, start - _AROUND)
@@ -120,23 +120,23 @@ _FAILS = Pattern(
 )
 
 
-def complaint_of(text: Text) -> Observation | None:
+def complaint_of(text: CleanText) -> Observation | None:
     """The line in which somebody says that something is wrong, though nothing in the text fails."""
     said = _complaint(text) if is_told(text) else None
     return None if said is None else observe("complaint", said.line.text.strip(), said.line.origin)
 
 
-def suffers(text: Text) -> bool:
+def suffers(text: CleanText) -> bool:
     """Whether somebody says that a run is slow, hangs, dies or goes wrong, whatever else he asks."""
     return is_told(text) and text.find(_SUFFERS) is not None
 
 
-def is_failure(text: Text) -> bool:
+def is_failure(text: CleanText) -> bool:
     """Whether a program ended with an exception in it, or by a signal."""
     return text.find(_FAILS) is not None
 
 
-def end_of_trouble(text: Text) -> Observation | None:
+def end_of_trouble(text: CleanText) -> Observation | None:
     """The line that says that the trouble is over; None where there is none, or something goes wrong behind it."""
     last = None
     for mention in text.find_all(_SOLVED, most=_MOST_MENTIONS):
@@ -151,7 +151,7 @@ def end_of_trouble(text: Text) -> Observation | None:
     return observe("solved", last.line.text.strip(), last.line.origin)
 
 
-def plain_question(text: Text, *, may_ask_why: bool = False) -> Observation | None:
+def plain_question(text: CleanText, *, may_ask_why: bool = False) -> Observation | None:
     """The line of a short text that asks something; None where the text also complains, or a program failed in it.
 
     With `may_ask_why`, nobody complains by asking why something is so.
@@ -159,13 +159,13 @@ def plain_question(text: Text, *, may_ask_why: bool = False) -> Observation | No
     return question(text) if is_calm(text, may_ask_why=may_ask_why) else None
 
 
-def question(text: Text) -> Observation | None:
+def question(text: CleanText) -> Observation | None:
     """The line of a short text that asks something, whatever else it says; None where a program failed in it."""
     asked = text.find(_QUESTION) if _is_short(text) else None
     return None if asked is None else observe("question", asked.line.text.strip(), asked.line.origin)
 
 
-def finished_work(text: Text) -> Observation | None:
+def finished_work(text: CleanText) -> Observation | None:
     """The last line of a short note that says that something is done; None where something goes wrong in it."""
     end = len(text.flat)
     is_end = any(said.match.span()[1] == end and not is_denied(text, said) for said in text.find_all(_FINISHED))
@@ -174,13 +174,13 @@ def finished_work(text: Text) -> Observation | None:
     return observe("finished", text.lines[-1].text.strip(), text.lines[-1].origin)
 
 
-def told_length(text: Text) -> int:
+def told_length(text: CleanText) -> int:
     """How many characters of a text somebody wrote himself; 0 for what only programs printed."""
     own = (line.text.strip() for line in text.lines if not (_PRINTED.search(line.text) or _LOGGED.search(line.text)))
     return sum(map(len, own)) if is_told(text) else 0
 
 
-def is_calm(text: Text, *, may_ask_why: bool = False) -> bool:
+def is_calm(text: CleanText, *, may_ask_why: bool = False) -> bool:
     """Whether what somebody says is short, nothing fails in the text, and nobody complains."""
     if not _is_short(text):
         return False
@@ -189,11 +189,11 @@ def is_calm(text: Text, *, may_ask_why: bool = False) -> bool:
     return _complaint(text, but=excused) is None
 
 
-def _is_short(text: Text) -> bool:
+def _is_short(text: CleanText) -> bool:
     return told_length(text) <= _LONGEST_QUESTION and not is_failure(text)
 
 
-def _complaint(text: Text, behind: int = 0, but: Collection[Span] = ()) -> Mention | None:
+def _complaint(text: CleanText, behind: int = 0, but: Collection[Span] = ()) -> Mention | None:
     for mention in text.find_all(_COMPLAINT, most=_MOST_MENTIONS):
         begin, end = mention.match.span()
         is_excused = any(start <= begin and end <= stop for start, stop in but)

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from gpudoc.doctor.causes.sign import quote
 from gpudoc.doctor.model import Cause, Finding, Observation, Severity, observe
-from gpudoc.doctor.stated import stated
-from gpudoc.facts.readers.model import Mention, Reading, Text, named_facts
+from gpudoc.doctor.statements import stated
+from gpudoc.facts.readers.model import CleanText, Mention, Reading, named_facts
 from gpudoc.facts.readers.words import Words
 from gpudoc.knowledge import wording
 from gpudoc.knowledge.wording import FACT, HEALTHY, OTHER, Likelihood, rarity, weigh
@@ -83,7 +83,7 @@ def _health(likely: Sequence[Likelihood]) -> float:
 
 
 def guess(
-    text: Text,
+    text: CleanText,
     likely: Sequence[Likelihood],
     found: Sequence[Finding],
     catalogue: Mapping[str, Cause],
@@ -120,7 +120,7 @@ def _unhealthy(likely: Sequence[Likelihood]) -> list[Likelihood]:
     return [replace(one, share=s, sure=wording.sure_of(s, certainty)) for one, s in zip(rest, shares, strict=True)]
 
 
-def _lines(text: Text, one: Likelihood) -> tuple[Observation, ...]:
+def _lines(text: CleanText, one: Likelihood) -> tuple[Observation, ...]:
     """The lines that hold the words that spoke for it most; none where these are not two signs."""
     states = stated(text)
     facts = [name for fact in one.facts if _is_telling_fact(fact) and (name := fact.removeprefix(_STATED)) in states]

@@ -21,7 +21,7 @@ from gpudoc.doctor.remedies import take_steps
 from gpudoc.doctor.signatures import small_shares
 from gpudoc.errors import GpudocError
 from gpudoc.facts.model import Absent, Machine, fact_at
-from gpudoc.facts.readers.model import Text
+from gpudoc.facts.readers.model import CleanText
 from gpudoc.frozen import dataclass
 from gpudoc.knowledge.cause_rows import facts_asked_for, own_rows, parse_row, ruled_out_by
 from gpudoc.knowledge.signature_rows import RowError
@@ -198,7 +198,7 @@ def ruled_out(machine: Machine, unsettled: Collection[str]) -> tuple[str, ...]:
     )
 
 
-def too_small(text: Text, catalogue: Mapping[str, Cause]) -> set[str]:
+def too_small(text: CleanText, catalogue: Mapping[str, Cause]) -> set[str]:
     """The causes that take hardly any of the time by figures of the text, with those that would show as one of them."""
     small = small_shares(text)
     return small | {cause.id for cause in catalogue.values() if small.intersection(cause.explains)}

@@ -13,7 +13,7 @@ from typing import cast
 from gpudoc.doctor.model import Advise, Finding, Remedy, Setting
 from gpudoc.doctor.setting import WORDS, called, driver_at, selector
 from gpudoc.facts.model import Absent, Gpu, GpuProcess
-from gpudoc.facts.readers.model import Text
+from gpudoc.facts.readers.model import CleanText
 from gpudoc.frozen import dataclass
 from gpudoc.knowledge.tables import read_list, read_table
 from gpudoc.patterns import Match, Pattern
@@ -186,7 +186,7 @@ class Advice:
     near: tuple[str, ...]
 
 
-def advised_in(text: Text) -> tuple[Advice, ...]:
+def advised_in(text: CleanText) -> tuple[Advice, ...]:
     """Every setting that an error in the text advises, in order and each once."""
     found: dict[str, Advice] = {}
     for place, line in enumerate(text.lines):

@@ -11,7 +11,7 @@ from typing import cast
 from gpudoc.doctor.causes.sign import as_words
 from gpudoc.doctor.model import Card, Evidence, Observation, Packager, Place, Setting
 from gpudoc.facts.model import Absent, Fact, Gpu, GpuProcess, Machine, known
-from gpudoc.facts.readers.model import Reading, Text
+from gpudoc.facts.readers.model import CleanText, Reading
 from gpudoc.knowledge.compatibility import Wheel, capability_of, wheel_for
 from gpudoc.knowledge.drivers import cuda_of_driver
 from gpudoc.knowledge.tables import read_table
@@ -28,7 +28,7 @@ _OF_ROCM = Pattern(r"\bHIP error|\bhipError\w|\bhipblas|\brocblas|HSA_OVERRIDE_G
 def describe(evidence: Evidence) -> Setting:
     """What the evidence says of its system; an unknown stays at its plain default (pip on a host)."""
     machine = evidence.machine
-    text = evidence.reading.text if evidence.reading is not None else Text(())
+    text = evidence.reading.text if evidence.reading is not None else CleanText(())
     gpus = known(machine.gpus) or ()
     first = gpus[0] if gpus else None
     return Setting(
@@ -50,7 +50,7 @@ def _holders(gpus: tuple[Gpu, ...]) -> dict[int, tuple[GpuProcess, ...]]:
     return {gpu.index: gpu.processes for gpu in gpus if not isinstance(gpu.processes, Absent)}
 
 
-def _open_module(machine: Machine, text: Text) -> bool | None:
+def _open_module(machine: Machine, text: CleanText) -> bool | None:
     known_kind = known(machine.driver.open_kernel_module)
     if known_kind is not None:
         return known_kind
@@ -66,20 +66,20 @@ def _driver_cuda(machine: Machine) -> tuple[int, int] | None:
     return carried or known(machine.driver.cuda_version)
 
 
-def _accelerator(machine: Machine, text: Text) -> str:
+def _accelerator(machine: Machine, text: CleanText) -> str:
     built = known(machine.torch.accelerator)
     is_rocm = built == "rocm" or (built is None and not known(machine.gpus) and text.find(_OF_ROCM) is not None)
     return "rocm" if is_rocm else ""
 
 
-def _packager(machine: Machine, text: Text) -> Packager:
+def _packager(machine: Machine, text: CleanText) -> Packager:
     manager = known(machine.python.manager)
     if manager in ("uv", "conda", "poetry"):
         return manager  # type: ignore[return-value]  # the three literals just compared
     return cast(Packager, _named("packagers", text) or "pip")
 
 
-def _place(machine: Machine, text: Text) -> Place:
+def _place(machine: Machine, text: CleanText) -> Place:
     if known(machine.host.wsl):
         return "wsl"
     if known(machine.host.jetson):
@@ -93,7 +93,7 @@ def _place(machine: Machine, text: Text) -> Place:
     return cast(Place, _named("places", text) or system)
 
 
-def _named(section: str, text: Text) -> str | None:
+def _named(section: str, text: CleanText) -> str | None:
     """The first row of places.yaml whose words stand in the text."""
     rows = read_table("places.yaml", section) if text.lines else ()
     return next((str(row["name"]) for row in rows if text.find(as_words(tuple(cast(list[str], row["any"]))))), None)

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 
 from gpudoc.doctor.causes.sign import as_words, quote
 from gpudoc.doctor.complaint import is_denied
-from gpudoc.doctor.measured import measured
 from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Skip
+from gpudoc.doctor.shares import measured
 from gpudoc.facts.model import Absent, Machine, fact_at
-from gpudoc.facts.readers.model import Mention, Text
+from gpudoc.facts.readers.model import CleanText, Mention
 from gpudoc.facts.readers.words import Written
 from gpudoc.knowledge.signature_rows import OwnRows, Signature
 from gpudoc.patterns import Pattern
@@ -44,7 +44,7 @@ class Matcher:
             if finding is not None:
                 yield finding
 
-    def small_shares(self, text: Text) -> set[str]:
+    def small_shares(self, text: CleanText) -> set[str]:
         """The causes whose share of the time a text states, and that take less than half of what would matter."""
         stated: dict[str, float] = {}
         for row in (one for place in self._candidates(text) if (one := self._rows[place]).share):
@@ -52,7 +52,7 @@ class Matcher:
                 stated[row.cause] = max(share.percent / row.share, stated.get(row.cause, 0.0))
         return {cause for cause, weighed in stated.items() if weighed < _SMALL}
 
-    def _candidates(self, text: Text) -> list[int]:
+    def _candidates(self, text: CleanText) -> list[int]:
         lowered = text.lowered
         places: set[int] = set()
         for anchor, rows in self._by_anchor.items():
@@ -83,7 +83,7 @@ class _Ready:
         self.unless = as_words(row.unless) if row.unless else None
         self.frames = as_words(row.frames) if row.frames else None
 
-    def find(self, text: Text, evidence: Evidence) -> Finding | None:
+    def find(self, text: CleanText, evidence: Evidence) -> Finding | None:
         """The row's finding, None where it does not fire."""
         row = self.row
         shown = self._show(text)
@@ -107,7 +107,7 @@ class _Ready:
             explains=row.explains,
         )
 
-    def _show(self, text: Text) -> tuple[Mention, Observation, float] | None:
+    def _show(self, text: CleanText) -> tuple[Mention, Observation, float] | None:
         """Where one of `any` stands, how it is quoted and how sure that is; a share must be as large."""
         if self.row.share:
             share = measured(text, self.any, self.row.fact)
@@ -151,7 +151,7 @@ def _title(template: str, first: Mention) -> str:
     return _GROUP.sub(lambda named: groups[named[1]] or "", template)
 
 
-def small_shares(text: Text) -> set[str]:
+def small_shares(text: CleanText) -> set[str]:
     """The causes whose share of the time a text states, and that take too little to matter."""
     return _matcher().small_shares(text)
 

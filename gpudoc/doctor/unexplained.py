@@ -11,7 +11,7 @@ from gpudoc.doctor.model import Crashed, Evidence, Finding, Observation, observe
 from gpudoc.doctor.remedies import advised_in
 from gpudoc.facts.model import Absent, Machine, fact_at
 from gpudoc.facts.readers.genre import PASTE
-from gpudoc.facts.readers.model import Reading, Text, named_facts
+from gpudoc.facts.readers.model import CleanText, Reading, named_facts
 from gpudoc.frozen import dataclass
 from gpudoc.knowledge.cause_rows import area_of, count_by_area
 from gpudoc.knowledge.tables import read_list, read_table
@@ -90,7 +90,7 @@ def no_patient(evidence: Evidence, findings: Sequence[Finding]) -> Unexplained |
     return None
 
 
-def complained(said: Observation, text: Text, guesses: Sequence[Finding]) -> Unexplained:
+def complained(said: Observation, text: CleanText, guesses: Sequence[Finding]) -> Unexplained:
     """A complaint of which only the words are known: the line that says it, and what to collect next."""
     slow = text.find(_SLOW) is not None or (guesses and area_of(guesses[0].id) in ("data", "network", "program"))
     return _wrong("slow" if slow else "nothing_known", said)

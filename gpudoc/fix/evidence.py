@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpudoc.facts.host import cpus_usable
-from gpudoc.fix.model import Evidence, HotLine
+from gpudoc.fix.model import HotLine, RunEvidence
 from gpudoc.patterns import MULTILINE, Pattern
 from gpudoc.script.hook import ProcessSeen
 from gpudoc.script.look import ScriptLook
@@ -22,18 +22,18 @@ _GROWN = 0.05
 _FRAME = Pattern(r'^[ \t]*File "([^"\n]{1,4096})", line (\d{1,9})', MULTILINE)
 
 
-def read_evidence(told: LaunchRecord, look: ScriptLook | None, workers: int | None) -> Evidence:
+def read_evidence(told: LaunchRecord, look: ScriptLook | None, workers: int | None) -> RunEvidence:
     """The evidence of a launch whose order asked for lines; `workers` is how many loading needs."""
     first = next((one for one in told.seen if one.trains), None)
     error = told.error
     died = None if error is None or error.shortage is None else _died_at(error)
     if first is None or first.lines is None:
-        return Evidence(hot=(), died_at=died)
+        return RunEvidence(hot=(), died_at=died)
     seen = first.lines
     looks = max(1, seen.looks)
     loader = None if look is None else look.training
     idle = look is not None and not look.on_gpu and seen.threads < int(cpus_usable())
-    return Evidence(
+    return RunEvidence(
         hot=tuple(HotLine(Path(file), line, count / looks) for file, line, count in seen.hot),
         died_at=died,
         growth_bytes=_growth(first.steps),
@@ -53,7 +53,7 @@ def read_evidence(told: LaunchRecord, look: ScriptLook | None, workers: int | No
     )
 
 
-def files_of(evidence: Evidence, folder: Path) -> tuple[Path, ...]:
+def files_of(evidence: RunEvidence, folder: Path) -> tuple[Path, ...]:
     """The files that the evidence names and that lie below `folder`, where most of the time goes first."""
     named = [one.file for one in evidence.hot]
     named += [] if evidence.died_at is None else [evidence.died_at.file]

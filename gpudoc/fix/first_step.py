@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from gpudoc.facts.host import memory_free_bytes
 from gpudoc.facts.model import Absent
-from gpudoc.fix.model import Claim, Evidence, name_of
+from gpudoc.fix.model import Claim, RunEvidence, name_of
 from gpudoc.fix.proof import FixProof
 from gpudoc.script.look import ScriptLook
 from gpudoc.units import format_bytes
@@ -24,7 +24,7 @@ _TIMES = 3
 class FirstStep:
     """Where a script died behind `steps`, under which limit, and what launches without it may take."""
 
-    evidence: Evidence
+    evidence: RunEvidence
     steps: int
     limit_bytes: int
     room_bytes: int

@@ -37,7 +37,7 @@ class HotLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class RunEvidence:
     """What one run of the unchanged script showed."""
 
     hot: tuple[HotLine, ...]

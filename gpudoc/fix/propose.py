@@ -6,13 +6,13 @@ import dataclasses
 import difflib
 from pathlib import Path
 
-from gpudoc.fix.model import Candidate, Evidence, HotLine, Refusal
+from gpudoc.fix.model import Candidate, HotLine, Refusal, RunEvidence
 from gpudoc.fix.rewrites import REWRITES
 from gpudoc.fix.rewrites.base import Proposal, Rewrite
 from gpudoc.fix.source import MOST_HUNK_LINES, Source, UnfixableError, changed_lines, parse_source, read_source
 
 
-def propose(path: Path, evidence: Evidence) -> list[Proposal]:
+def propose(path: Path, evidence: RunEvidence) -> list[Proposal]:
     """The candidates and refusals in the file at `path`, in the order in which they should be tried.
 
     UnfixableError where the file itself may not be changed.
@@ -20,7 +20,7 @@ def propose(path: Path, evidence: Evidence) -> list[Proposal]:
     return propose_in(read_source(path), evidence)
 
 
-def propose_in(source: Source, evidence: Evidence) -> list[Proposal]:
+def propose_in(source: Source, evidence: RunEvidence) -> list[Proposal]:
     """The same of a file that was read already."""
     found: list[Proposal] = []
     for rewrite in REWRITES:
@@ -31,7 +31,7 @@ def propose_in(source: Source, evidence: Evidence) -> list[Proposal]:
     return found
 
 
-def checked_candidate(source: Source, evidence: Evidence, rewrite: Rewrite, candidate: Candidate) -> Proposal:
+def checked_candidate(source: Source, evidence: RunEvidence, rewrite: Rewrite, candidate: Candidate) -> Proposal:
     """The candidate, or why its text may not be offered."""
 
     def refused(reason: str) -> Refusal:
@@ -70,7 +70,7 @@ class _LineMap:
                 same = [line - start + new_start + 1]
                 self._moved[line + 1] = same if kind == "equal" else list(range(new_start + 1, new_end + 1))
 
-    def moved(self, path: Path, evidence: Evidence) -> list[Evidence]:
+    def moved(self, path: Path, evidence: RunEvidence) -> list[RunEvidence]:
         """The evidence at the new lines; several where one line became several and only one can be named."""
 
         def at(file: Path, line: int) -> list[int]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpudoc.errors import ExitCode, GpudocError
-from gpudoc.fix.model import Evidence, Refusal, name_of
+from gpudoc.fix.model import Refusal, RunEvidence, name_of
 from gpudoc.fix.options import FixOptions
 from gpudoc.fix.proof import FixProof
 from gpudoc.fix.source import unified_diff
@@ -24,7 +24,7 @@ class FixResult:
 
     options: FixOptions
     look: ScriptLook | None
-    evidence: Evidence
+    evidence: RunEvidence
     accepted: tuple[FixProof, ...]
     refused: tuple[Refusal, ...]
     lost: tuple[FixProof, ...]

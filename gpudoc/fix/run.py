@@ -19,7 +19,7 @@ from gpudoc.fix.evidence import files_of, read_evidence
 from gpudoc.fix.first_step import FirstStep, describe_death, judge_first_step, room_beyond
 from gpudoc.fix.launches import GIVES_BACK, FixLaunches, RecordedRun, RoundingOrder
 from gpudoc.fix.lengths import RecordLength, boundaries_of, length_of, why_no_core, workers_needed
-from gpudoc.fix.model import Candidate, Claim, Evidence, Refusal, name_of
+from gpudoc.fix.model import Candidate, Claim, Refusal, RunEvidence, name_of
 from gpudoc.fix.options import FixOptions
 from gpudoc.fix.proof import FixProof, equal_to_itself, judge, judge_alive
 from gpudoc.fix.propose import propose_in
@@ -115,7 +115,7 @@ class _Fixer:
     tried: set[tuple[str, str]] = field(default_factory=set)
     base: RecordedRun | None = None
     first: list[RecordedRun] = field(default_factory=list)
-    seen: tuple[ScriptLook, Evidence] | None = None
+    seen: tuple[ScriptLook, RunEvidence] | None = None
     length: RecordLength = field(default_factory=RecordLength)
     whole: FixProof | None = None
     load: float = field(default_factory=_load)
@@ -251,7 +251,7 @@ class _Fixer:
         patience_s = _LOOK_SHARE * self.deadline.left_s
         return self.fix.look(seconds=seconds, evaluation_s=evaluation_s, patience_s=patience_s)
 
-    def _improve(self, evidence: Evidence, look: ScriptLook, *, died: bool) -> bool:
+    def _improve(self, evidence: RunEvidence, look: ScriptLook, *, died: bool) -> bool:
         """Try what the evidence allows, in its order, until one is accepted; whether one was."""
         candidates = self._candidates(evidence, died=died)
         for index, candidate in enumerate(candidates):
@@ -275,7 +275,7 @@ class _Fixer:
                 self.notes.append(busy)
         return False
 
-    def _candidates(self, evidence: Evidence, *, died: bool) -> list[Candidate]:
+    def _candidates(self, evidence: RunEvidence, *, died: bool) -> list[Candidate]:
         found: list[Candidate] = []
         for file in files_of(evidence, Path.cwd()):
             changed = self.fix.files.get(file)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from gpudoc.doctor.model import Finding, Observation, Remedy
 from gpudoc.facts.model import Absent
-from gpudoc.fleet.expected import Expected
+from gpudoc.fleet.expectation import Expected
 from gpudoc.fleet.odd import Level
 from gpudoc.fleet.record import FleetRecord, MissingPart, Reason, Spot
 from gpudoc.fleet.software import Difference, clocks_apart

@@ -15,7 +15,7 @@ from gpudoc.doctor.registry import CATALOGUE, fill
 from gpudoc.errors import ExitCode
 from gpudoc.facts.model import Absent
 from gpudoc.fleet.corruption import Corrupt, find_corrupt
-from gpudoc.fleet.expected import Expected, expectations
+from gpudoc.fleet.expectation import Expected, expectations
 from gpudoc.fleet.nodes import (
     Named,
     below_model_finding,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from gpudoc.errors import GpudocError
-from gpudoc.plan import policies, saved
+from gpudoc.plan import policies, savings
 from gpudoc.plan.from_workload import workload_recipe
 from gpudoc.plan.need import Need
 from gpudoc.plan.planning import Plan, plan_recipe
@@ -112,11 +112,11 @@ class _Ladder:
         how = f"--set activation_checkpointing={str(policy).lower()}"
         if self._add(recomputed, in_words(policy, self._variants.policies[1]), how):
             return True
-        if not saved.can_shrink(self._variants.workload):
+        if not savings.can_shrink(self._variants.workload):
             return False
         plan = self._variants.plan_or_none(self._settings)
         assert plan is not None
-        way = _Way(plan=saved.with_small_state(plan), change=saved.SMALL_STATE, how=saved.SMALL_STATE_HOW)
+        way = _Way(plan=savings.with_small_state(plan), change=savings.SMALL_STATE, how=savings.SMALL_STATE_HOW)
         # training refuses it where weights are spread over GPUs
         self.rungs.append(replace(self._judge(way), is_aside=True))
         return self.rungs[-1].fits
@@ -152,7 +152,7 @@ class _Ladder:
 
     def _spread(self, settings: PlanSettings) -> Plan | None:
         """The same on one of several GPUs; None where that cannot be planned block by block."""
-        plan = self._variants.plan_or_none(replace(settings, ranks=saved.TRACED_RANKS))
+        plan = self._variants.plan_or_none(replace(settings, ranks=savings.TRACED_RANKS))
         if plan is None or plan.probed or not plan.memory.exact:
             return None
         # as training spreads it, with the state in full
@@ -165,7 +165,7 @@ class _Ladder:
         words += ", its state in full" if any(rung.is_aside for rung in self.rungs) else ""
         return [
             _Way(
-                plan=saved.over(traced, gpus),
+                plan=savings.over(traced, gpus),
                 change=f"FSDP2 over {gpus} such GPUs{words}",
                 how=f"gpudoc train --gpus {gpus}{more}",
                 gpus=gpus,
@@ -174,13 +174,13 @@ class _Ladder:
         ]
 
     def _judge(self, way: _Way) -> Rung:
-        plan = saved.offloaded(way.plan, way.gpus) if way.is_offloaded else way.plan
+        plan = savings.offloaded(way.plan, way.gpus) if way.is_offloaded else way.plan
         need = Need.on(plan, self._target)
         each = max(1, self._reference // way.gpus)
         largest = need.largest_batch(each)
         micro = max(1, largest)
         times = -(-self._reference // (micro * way.gpus))
-        exchange = saved.exchange_of(way.plan, way.gpus, is_offloaded=way.is_offloaded)
+        exchange = savings.exchange_of(way.plan, way.gpus, is_offloaded=way.is_offloaded)
         cost = StepCost(works=tuple(plan.work.at(micro)), num_samples=micro * self._micros, exchange=exchange)
         change, how = way.change, way.how
         if way.is_offloaded:

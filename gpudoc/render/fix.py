@@ -8,7 +8,7 @@ from pathlib import Path
 from gpudoc.control_characters import escape_controls, escape_line
 from gpudoc.facts.redact import private
 from gpudoc.fix.document import document
-from gpudoc.fix.model import Evidence, HotLine, name_of
+from gpudoc.fix.model import HotLine, RunEvidence, name_of
 from gpudoc.fix.proof import FixProof, describe
 from gpudoc.fix.result import FixResult
 from gpudoc.render.console import print_json, stdout
@@ -113,7 +113,7 @@ def _nothing(result: FixResult) -> list[str]:
     return lines
 
 
-def _is_leaf(line: HotLine, evidence: Evidence) -> bool:
+def _is_leaf(line: HotLine, evidence: RunEvidence) -> bool:
     """Whether it is a line where time goes, and not one that calls all the others."""
     return line.share < 0.9 or line is evidence.hot[-1]
 

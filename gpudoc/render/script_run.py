@@ -171,10 +171,14 @@ def _applied(finished: RunEnd) -> list[str]:
     order = finished.applied.order
     if order.loader is None and order.batch is None:
         return []
-    loaders = [loader for seen in finished.ranks[:1] for loader in seen.loaders if loader.applied or loader.refused]
-    if not loaders:
-        return ["no loader in the profile was built, so none of its settings were applied"] if finished.ranks else []
-    return list(dict.fromkeys(line for loader in loaders for line in _of_loader(loader)))
+    built = [loader for seen in finished.ranks[:1] for loader in seen.loaders]
+    changed = [loader for loader in built if loader.applied or loader.refused]
+    if changed:
+        return list(dict.fromkeys(line for loader in changed for line in _of_loader(loader)))
+    same = dict.fromkeys(loader.place for loader in built if loader.key in order.keys)
+    if same or not finished.ranks:
+        return [f"{place}: already has the settings of the profile" for place in same]
+    return ["no loader in the profile was built, so none of its settings were applied"]
 
 
 def _of_loader(loader: LoaderSeen) -> list[str]:

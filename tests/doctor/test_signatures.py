@@ -22,7 +22,7 @@ from gpudoc.doctor.registry import Catalogue
 from gpudoc.doctor.signatures import Matcher
 from gpudoc.facts.model import Machine, TorchBuild
 from gpudoc.facts.readers import read
-from gpudoc.facts.readers.model import Line, Reading, Text
+from gpudoc.facts.readers.model import CleanText, Line, Reading
 from gpudoc.facts.readers.words import Written
 from gpudoc.knowledge import signature_rows
 from gpudoc.knowledge.cause_rows import rows_by_area
@@ -133,7 +133,7 @@ def test_what_is_looked_for_first_passes_over_no_place_where_a_pattern_matches(f
             form for text in (*row.examples, *row.others) for form in (text, text.upper(), "\n".join(text.split()))
         ]
         given = [
-            Text(tuple(Line(n, line) for n, line in enumerate(text.split("\n")) if line.strip())) for text in texts
+            CleanText(tuple(Line(n, line) for n, line in enumerate(text.split("\n")) if line.strip())) for text in texts
         ]
         for pattern in {*row.any, *row.unless, *itertools.chain(*row.all, *row.about)}:
             whole = blind(pattern)

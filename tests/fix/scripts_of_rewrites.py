@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from gpudoc.fix.model import Evidence, HotLine
+from gpudoc.fix.model import HotLine, RunEvidence
 
 FOLDER = Path(__file__).parent / "rewrites"
 # `hot `loss.backward()` 0.3`: the first line that begins with these words, and a number
@@ -16,7 +16,7 @@ _ITEM = re.compile(r"(?P<kind>\w+)(?: `(?P<text>[^`]+)`)?(?: (?P<number>[\d.]+))
 class Script(NamedTuple):
     rewrite: str
     path: Path
-    evidence: Evidence
+    evidence: RunEvidence
     refusal: str
     """Words of the refusal; '' where the script is changed, or where there is nothing to refuse."""
 
@@ -27,7 +27,7 @@ def read_script(rewrite: str, path: Path) -> Script:
     return Script(rewrite, path, evidence_of(path, text, head), refusal)
 
 
-def evidence_of(path: Path, text: str, head: str) -> Evidence:
+def evidence_of(path: Path, text: str, head: str) -> RunEvidence:
     fields: dict = {"hot": ()}
     for item in head.split("; "):
         found = _ITEM.match(item)
@@ -64,7 +64,7 @@ def evidence_of(path: Path, text: str, head: str) -> Evidence:
         else:
             assert kind == "threads", f"{path}: {kind!r} is no evidence"
             fields["threads"] = int(number)
-    return Evidence(**fields)
+    return RunEvidence(**fields)
 
 
 def _folders() -> list[Path]:

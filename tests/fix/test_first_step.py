@@ -12,7 +12,7 @@ from gpudoc.fix import first_step
 from gpudoc.fix import run as run_module
 from gpudoc.fix.first_step import FirstStep, describe_death, judge_first_step, room_beyond
 from gpudoc.fix.launches import GIVES_BACK
-from gpudoc.fix.model import Candidate, Claim, Evidence, HotLine
+from gpudoc.fix.model import Candidate, Claim, HotLine, RunEvidence
 from gpudoc.fix.options import FixOptions
 from gpudoc.fix.proof import FixProof, describe
 from gpudoc.process.shortage import Shortage
@@ -25,7 +25,7 @@ from tests.script.test_advice import look
 GIB = 1 << 30
 CANDIDATE = Candidate("activation-checkpointing", Path("train.py"), 4, Claim.EXACT, "a\n", "b\n")
 PROOF = FixProof(candidate=CANDIDATE, claim=Claim.EXACT, why="", steps=12, launches=4)
-FIRST = FirstStep(Evidence(hot=(), died_at=HotLine(Path("train.py"), 37, 0.0)), 0, GIB, 4 * GIB)
+FIRST = FirstStep(RunEvidence(hot=(), died_at=HotLine(Path("train.py"), 37, 0.0)), 0, GIB, 4 * GIB)
 
 
 @pytest.mark.parametrize(

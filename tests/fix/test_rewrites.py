@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from gpudoc.fix.model import Candidate, Evidence, Refusal
+from gpudoc.fix.model import Candidate, Refusal, RunEvidence
 from gpudoc.fix.propose import propose, propose_in
 from gpudoc.fix.rewrites import REWRITES
 from gpudoc.fix.source import parse_source, unified_diff
@@ -79,7 +79,7 @@ def test_patch_takes_the_diff_forth_and_back(script, tmp_path):
 
 @pytest.mark.parametrize("script", CHANGED, ids=name_of)
 def test_nothing_is_changed_without_evidence(script):
-    assert propose(script.path, Evidence(hot=())) == []
+    assert propose(script.path, RunEvidence(hot=())) == []
 
 
 @pytest.mark.parametrize("script", CHANGED, ids=name_of)

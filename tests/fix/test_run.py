@@ -10,7 +10,7 @@ import pytest
 
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.fix import run as run_module
-from gpudoc.fix.model import Candidate, Claim, Evidence, HotLine
+from gpudoc.fix.model import Candidate, Claim, HotLine, RunEvidence
 from gpudoc.fix.options import FixOptions
 from gpudoc.fix.proof import FixProof
 from gpudoc.fix.run import FixResult, run, write_changes
@@ -74,7 +74,7 @@ def result_of(path, before, after):
     candidate = Candidate("anomaly-off", path, 1, Claim.EXACT, before, after)
     proof = FixProof(candidate=candidate, claim=Claim.EXACT, why="")
     return FixResult(
-        options=FixOptions(command=("python", "train.py")), look=None, evidence=Evidence(hot=()), accepted=(proof,),
+        options=FixOptions(command=("python", "train.py")), look=None, evidence=RunEvidence(hot=()), accepted=(proof,),
         refused=(), lost=(), before={path: before}, after={path: after}, whole=None, launches=4, seconds=1.0,
     )  # fmt: skip
 
@@ -105,7 +105,7 @@ def played(monkeypatch, rounds, *, whole=None):
     told = SimpleNamespace(seen=(), start_s=1.0, error=None, num_steps=50, status=None)
     monkeypatch.setattr(run_module, "what_can_be", lambda: Isolation(files=True, network=True))
     monkeypatch.setattr(run_module, "look_at", lambda *a, **k: seen)
-    monkeypatch.setattr(run_module, "read_evidence", lambda *a: Evidence(hot=()))
+    monkeypatch.setattr(run_module, "read_evidence", lambda *a: RunEvidence(hot=()))
     monkeypatch.setattr(run_module._Fixer, "_look", lambda fixer, number: told)
     monkeypatch.setattr(run_module._Fixer, "_improve", improve)
     monkeypatch.setattr(run_module._Fixer, "_prove_whole", lambda fixer: whole)
@@ -227,7 +227,7 @@ def test_a_change_that_only_rounds_otherwise_is_named_and_not_run_unless_it_is_a
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "train.py"
     path.write_text("import torch\n\ntorch.set_num_threads(1)\n")
-    evidence = Evidence(hot=(HotLine(path, 3, 0.5),), threads=1)
+    evidence = RunEvidence(hot=(HotLine(path, 3, 0.5),), threads=1)
 
     def asked(allow):
         options = FixOptions(command=("python", "train.py"), allow=allow)
@@ -249,7 +249,7 @@ def test_repeated_work_is_tried_before_the_loader_in_whichever_file_it_stands(tm
     main, data = tmp_path / "main.py", tmp_path / "other.py"
     main.write_text("import torch\n\ntorch.set_num_threads(1)\n")
     data.write_text("import torch\n\ntorch.autograd.set_detect_anomaly(True)\n")
-    evidence = Evidence(hot=(HotLine(main, 3, 0.5), HotLine(data, 3, 0.3)), threads=1, anomaly_detection=True)
+    evidence = RunEvidence(hot=(HotLine(main, 3, 0.5), HotLine(data, 3, 0.3)), threads=1, anomaly_detection=True)
     options = FixOptions(command=("python", "main.py"), allow="rounding")
     fixer = run_module._Fixer(options, SimpleNamespace(files={}), SILENT, Deadline(), options.claims)
     assert [one.rewrite for one in fixer._candidates(evidence, died=False)] == ["anomaly-off", "few-threads"]

@@ -292,7 +292,7 @@ def _sharded() -> tuple[bytes, ...]:
     import torch
     from torch.distributed.checkpoint import save
 
-    from gpudoc.train.state.sharded import _Writer
+    from gpudoc.train.state.shards import _Writer
 
     tensors = {"model.weight": torch.ones(3, 4), "optimizer.0.exp_avg": torch.zeros(3, 4)}
     rows = {"state": {0: {"step": 2.0, "exp_avg": None}}, "param_groups": [{"lr": 0.1, "params": [0]}]}
@@ -309,12 +309,12 @@ def _sharded() -> tuple[bytes, ...]:
 
 def _load_sharded(path: Path) -> object:
     """A checkpoint of sharded ranks of which every file is somebody's, so that the manifest agrees with it."""
-    from gpudoc.train.state import checkpoint, loaded
+    from gpudoc.train.state import checkpoint, restore
 
     place = Path("sharded")
     folder.unpack(path.read_bytes(), place)
     checkpoint.verify(place)
-    return loaded.load(place)
+    return restore.load(place)
 
 
 def _calls() -> tuple[bytes, ...]:

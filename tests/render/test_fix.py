@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpudoc.fix.document import document
-from gpudoc.fix.model import Claim, Evidence, HotLine
+from gpudoc.fix.model import Claim, HotLine, RunEvidence
 from gpudoc.fix.proof import GainSpan
 from gpudoc.render.fix import as_text
 from tests.fix.test_run import result_of
@@ -13,7 +13,9 @@ from tests.script.test_advice import look
 
 def test_a_look_that_came_to_no_evaluation_claims_nothing_of_one():
     hot = (HotLine(Path("/x/train.py"), 7, 0.54),)
-    found = replace(result_of(Path("/x/train.py"), "a\n", "a\n"), accepted=(), evidence=Evidence(hot=hot), launches=1)
+    found = replace(
+        result_of(Path("/x/train.py"), "a\n", "a\n"), accepted=(), evidence=RunEvidence(hot=hot), launches=1
+    )
     text = as_text(found)
     assert text.startswith("No change found.\n1 launch in ")
     assert "only the kinds of waste that it knows" in text
@@ -37,7 +39,7 @@ def test_a_patch_that_was_written_comes_with_the_command_that_applies_it():
 
 def test_the_document_says_where_the_steps_spend_their_time_whatever_was_found():
     found = replace(result_of(Path("/x/train.py"), "a\n", "a\n"), accepted=())
-    told = document(replace(found, evidence=Evidence(hot=(HotLine(Path("/x/train.py"), 7, 0.54321),)), look=look()))
+    told = document(replace(found, evidence=RunEvidence(hot=(HotLine(Path("/x/train.py"), 7, 0.54321),)), look=look()))
     assert told["lines"] == ({"file": "/x/train.py", "line": 7, "share": 0.5432},)
     assert (told["steps"], told["wait_share"]) == (look().steps, round(look().wait_share, 4))
     nothing = document(found)

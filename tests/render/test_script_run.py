@@ -64,8 +64,16 @@ def test_a_run_whose_weights_are_nan_at_the_end_says_that_nothing_is_learned(fin
 
 
 def test_a_loader_that_was_never_built_is_said():
+    other = loader(key="eval.py:9", place="eval.py:9")
+    rank = ProcessSeen("0-1", start=start(), loaders=(other,), steps=(steps(0, 2, rank=None, seconds=1.0),))
+    text = "\n".join(last_words(finished(seen=(rank,))))
+    assert "no loader in the profile was built, so none of its settings were applied" in text
+
+
+def test_a_loader_that_has_the_profiles_settings_itself_was_built():
     text = "\n".join(last_words(finished()))
-    assert "none of its settings were applied" in text
+    assert "train.py:4: already has the settings of the profile" in text
+    assert "none of its settings" not in text
 
 
 @pytest.mark.parametrize(

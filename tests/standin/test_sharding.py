@@ -112,8 +112,8 @@ if place.rank == 0:
     )
     predicted = traced(workload_recipe(workload, settings), (2, 6))
     if how.offload:
-        from gpudoc.plan import saved
-        predicted = saved.offloaded(predicted, 2)
+        from gpudoc.plan import savings
+        predicted = savings.offloaded(predicted, 2)
     print(json.dumps([measured, predicted.memory.peak_bytes(batch)]))
 """
 SIZES = {"layers": 8, "width": 512, "heads": 8, "inner": 1408, "vocabulary": 4000, "length": 256}

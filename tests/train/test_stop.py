@@ -133,7 +133,7 @@ def test_kill_9_and_the_same_command_goes_on(tmp_path):
     wait_for(run, "checkpoints/step-[0-9]", process)
     children = psutil.Process(process.pid).children(recursive=True)
     process.kill()
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
     (tmp_path / "go").touch()
     assert train_here(tmp_path, *line) == 0
     assert summary(run)["resumed_from"].startswith("step-")

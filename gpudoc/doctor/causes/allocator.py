@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from gpudoc.facts.readers.model import Line, Text
+from gpudoc.facts.readers.model import CleanText, Line
 from gpudoc.frozen import dataclass
 from gpudoc.patterns import IGNORECASE, Match, Pattern
 from gpudoc.process.shortage import ASYNCHRONOUS
@@ -95,13 +95,13 @@ class OutOfMemory:
         return None if own is None else max(self.total - self.free - own, 0)
 
 
-def read(text: Text) -> tuple[OutOfMemory, ...]:
+def read(text: CleanText) -> tuple[OutOfMemory, ...]:
     """Every message of the allocator in the text, first to last; those with numbers come before those without."""
     messages = list(_messages(text))
     return tuple(sorted(messages, key=lambda m: m.total is None))
 
 
-def _messages(text: Text) -> Iterator[OutOfMemory]:
+def _messages(text: CleanText) -> Iterator[OutOfMemory]:
     last = -_REACH
     heads = list(text.find_all(_HEAD, most=400))
     for head in heads:

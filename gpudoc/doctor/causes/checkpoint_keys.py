@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gpudoc.doctor.causes.sign import by_text
 from gpudoc.doctor.model import Finding, Skip, observe
-from gpudoc.facts.readers.model import Text
+from gpudoc.facts.readers.model import CleanText
 from gpudoc.patterns import Pattern
 
 # torch prints the missing keys before the unexpected ones; each list is cut after what a comparison needs
@@ -17,7 +17,7 @@ _KEY = Pattern(r"[\"']([\w.]+)[\"']")
 _WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "_forward_module.")
 
 
-def _find_prefix(text: Text) -> Iterator[Finding | Skip]:
+def _find_prefix(text: CleanText) -> Iterator[Finding | Skip]:
     """Missing and unexpected keys that are the same names, but for what stands before or between."""
     missing, unexpected = text.find(_MISSING), text.find(_UNEXPECTED)
     if missing is None or unexpected is None:

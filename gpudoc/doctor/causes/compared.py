@@ -18,7 +18,7 @@ from gpudoc.doctor.causes.sign import (
 )
 from gpudoc.doctor.model import Evidence, Finding, Skip, observe
 from gpudoc.facts.model import Machine, known
-from gpudoc.facts.readers.model import Text
+from gpudoc.facts.readers.model import CleanText
 from gpudoc.knowledge.drivers import driver_runs_cuda
 from gpudoc.patterns import Pattern
 
@@ -51,7 +51,7 @@ _OPTION = Pattern(
 )
 
 
-def _find_masked(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+def _find_masked(text: CleanText, evidence: Evidence) -> Iterator[Finding | Skip]:
     """A mask whose first entry is beyond the devices that are there, and no device is left."""
     left = text.find(_NONE_LEFT)
     none = left or text.find(_SEES_NONE)
@@ -77,7 +77,7 @@ _NO_GPU = words(
 )
 
 
-def _find_told_cuda(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+def _find_told_cuda(text: CleanText, evidence: Evidence) -> Iterator[Finding | Skip]:
     """The CUDA of the driver, as somebody quotes nvidia-smi, does not run the one that torch is built with."""
     machine = evidence.machine
     offered = text.find(_SMI_CUDA)
@@ -90,12 +90,12 @@ def _find_told_cuda(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
         yield Finding(id="driver_too_old", confidence=0.82, evidence=seen)
 
 
-def _named_build(text: Text) -> tuple[int, int] | None:
+def _named_build(text: CleanText) -> tuple[int, int] | None:
     named = text.find(_BUILD_CUDA)
     return None if named is None else (int(named[1] or named[3]), int(named[2] or named[4]))
 
 
-def _find_other_source(text: Text) -> Iterator[Finding | Skip]:
+def _find_other_source(text: CleanText) -> Iterator[Finding | Skip]:
     """The source file that has no kernel for the card is none of torch's."""
     named = other_source(text)
     if named is not None and text.find(words("is not compatible with the current PyTorch")) is None:
@@ -111,7 +111,7 @@ _FIRST_MACOS = (((1, 0), (12, 3)), ((2, 5), (13, 0)), ((2, 10), (14, 0)))
 _RECENT = (2, 5)
 
 
-def _find_old_macos(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+def _find_old_macos(text: CleanText, evidence: Evidence) -> Iterator[Finding | Skip]:
     """MPS that is not available on a macOS from before the one that this torch asks for."""
     system, missing = text.find(_MACOS), text.find(_MPS_FALSE)
     if system is None or missing is None:
@@ -138,7 +138,7 @@ _BF16_ON = words(
 _FIRST_WITH_BF16 = (8, 0)
 
 
-def _find_bf16(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+def _find_bf16(text: CleanText, evidence: Evidence) -> Iterator[Finding | Skip]:
     """bf16 switched on for a card from before Ampere, and something fails."""
     found = text.find(_BF16_ON)
     capabilities = _capabilities(evidence.machine)

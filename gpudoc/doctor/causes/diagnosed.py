@@ -8,7 +8,7 @@ from gpudoc.doctor.causes.live import value
 from gpudoc.doctor.causes.sign import by_text, origin_of, quote
 from gpudoc.doctor.model import Card, Evidence, Finder, Finding, Severity, Skip, observe
 from gpudoc.facts.model import Absent, DeviceTest, Gpu
-from gpudoc.facts.readers.model import Text
+from gpudoc.facts.readers.model import CleanText
 from gpudoc.facts.readers.nvlink import COUNTERS
 from gpudoc.knowledge.device_tests import cause_of_test
 from gpudoc.knowledge.nvlinks import is_on_board
@@ -98,7 +98,7 @@ def _find_no_fabric(evidence: Evidence) -> Iterator[Finding | Skip]:
 _TOLD_WIDTH = Pattern(r"(?i)Link Width[^\n]{0,24}Max\W{1,12}(\d+)x?[^\n]{0,24}Current\W{1,12}(\d+)x?")
 
 
-def _find_width(text: Text) -> Iterator[Finding | Skip]:
+def _find_width(text: CleanText) -> Iterator[Finding | Skip]:
     """A link narrower than it can be, in one line of somebody's own."""
     told = text.find(_TOLD_WIDTH)
     if told and int(told[2]) < int(told[1]):

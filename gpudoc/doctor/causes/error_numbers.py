@@ -7,7 +7,7 @@ from typing import Literal
 
 from gpudoc.doctor.causes.sign import by_text, quote, reported, words
 from gpudoc.doctor.model import Evidence, Finding, Skip
-from gpudoc.facts.readers.model import Text
+from gpudoc.facts.readers.model import CleanText
 from gpudoc.facts.readers.words import Words
 from gpudoc.knowledge.error_numbers import cause_of_error
 from gpudoc.knowledge.xids import find_xid
@@ -34,7 +34,9 @@ _ABOUT_NVML = words(r"nvml", r"nvidia-smi")
 _ABOUT_CUDA = words(r"\bcuda", r"\bcu[A-Z]\w+")
 
 
-def _find(library: Literal["cuda", "nvml"], about: Words, numbers: Pattern, text: Text) -> Iterator[Finding | Skip]:
+def _find(
+    library: Literal["cuda", "nvml"], about: Words, numbers: Pattern, text: CleanText
+) -> Iterator[Finding | Skip]:
     if text.find(about) is None:
         return
     for said in text.find_all(numbers, most=20):
@@ -50,7 +52,7 @@ _TOLD_XID = Pattern(r"(?i)\bxid(?:s|\s?errors?|\s?events?|\s?codes?|\s?messages?
 _XID_SURE = {"memory": 0.8, "bus": 0.85, "hardware": 0.7, "link": 0.7, "firmware": 0.85, "application": 0.55}
 
 
-def _find_told_xids(text: Text, _: Evidence) -> Iterator[Finding | Skip]:
+def _find_told_xids(text: CleanText, _: Evidence) -> Iterator[Finding | Skip]:
     for said in text.find_all(_TOLD_XID, most=10):
         row = find_xid(int(said[1]))
         if row is not None and row.cause and row.kind in _XID_SURE:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from gpudoc.doctor.causes.sign import Listed
 from gpudoc.doctor.model import RANK, Cause, Evidence, Finder, Finding, Observation, Severity, Skip, observe
 from gpudoc.doctor.signatures import Matcher
-from gpudoc.facts.readers.model import Line, Reading, Text
+from gpudoc.facts.readers.model import CleanText, Line, Reading
 from gpudoc.facts.readers.python_errors import CodeFrame, ErrorChain, Owner, PythonError
 from gpudoc.facts.readers.words import Written
 from gpudoc.knowledge.signature_rows import CODE, OwnRows
@@ -113,7 +113,7 @@ def _steps_beyond(lines: Sequence[Line], first: int, last: int) -> int:
     return len(_steps(line.text for line in lines[last + 1 :][:_MOST_BESIDE]) - before)
 
 
-def without_warned(finding: Finding, text: Text) -> Finding:
+def without_warned(finding: Finding, text: CleanText) -> Finding:
     """The finding as a note, where it rests on warnings of a log alone and training goes on below them."""
     quoted = {seen.origin for seen in finding.evidence}
     places = [place for place, line in enumerate(text.lines) if line.origin in quoted]
@@ -189,7 +189,7 @@ def _innermost(frames: Sequence[CodeFrame]) -> CodeFrame | None:
     return (files or own)[-1] if own else None
 
 
-def _placed(finding: Finding, text: Text) -> Finding:
+def _placed(finding: Finding, text: CleanText) -> Finding:
     """The finding of a message alone, with the line of code that a sentence names."""
     frame = _said_place(text)
     meaning = _filled(finding.title, None)
@@ -199,7 +199,7 @@ def _placed(finding: Finding, text: Text) -> Finding:
     return replace(finding, title=title, evidence=(_place(frame), *finding.evidence))
 
 
-def _said_place(text: Text) -> CodeFrame | None:
+def _said_place(text: CleanText) -> CodeFrame | None:
     """The line of code that a short text names outside of a traceback."""
     said = text.find(_SAID_PLACE) if len(text.lines) <= _FEW_LINES else None
     if said is None:
@@ -207,7 +207,7 @@ def _said_place(text: Text) -> CodeFrame | None:
     return CodeFrame(file=said[2] or said[3], line=int(said[1] or said[4]), origin=said.line.origin)
 
 
-def _matching(evidence: Evidence, text: Text, chain: ErrorChain | None = None) -> list[Finding]:
+def _matching(evidence: Evidence, text: CleanText, chain: ErrorChain | None = None) -> list[Finding]:
     """What rows say of a text, the surest first; `chain` has the frames of the exception that it is."""
     assert evidence.reading is not None
     failures = (chain,) if chain is not None else ()
@@ -221,9 +221,9 @@ def _matcher() -> Matcher:
     return Matcher(OwnRows((CODE,)))
 
 
-def _text_of(error: PythonError) -> Text:
+def _text_of(error: PythonError) -> CleanText:
     said = _written(error).flat.split("\n")
-    return Text(tuple(Line(0, line, error.origin) for line in said))
+    return CleanText(tuple(Line(0, line, error.origin) for line in said))
 
 
 def _written(error: PythonError) -> Written:

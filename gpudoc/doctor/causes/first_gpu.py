@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from gpudoc.doctor.causes.sign import text_finder, words
 from gpudoc.doctor.model import Evidence, Finding, Skip, observe
 from gpudoc.facts.model import Absent
-from gpudoc.facts.readers.model import Text
+from gpudoc.facts.readers.model import CleanText
 from gpudoc.units import MIB, format_bytes
 
 _RAN_OUT = words("out of memory")
 
 
-def _find_contexts(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+def _find_contexts(text: CleanText, evidence: Evidence) -> Iterator[Finding | Skip]:
     """Several processes on GPU 0 that hold a context and no more, while another one trains."""
     gpus = evidence.machine.gpus
     for gpu in () if isinstance(gpus, Absent) else gpus:

@@ -12,7 +12,7 @@ from gpudoc.doctor.causes.sign import origin_of, quote, text_finder, words
 from gpudoc.doctor.model import Card, Evidence, Finder, Finding, Observation, Remedy, Severity, Skip
 from gpudoc.doctor.remedies import do
 from gpudoc.facts.model import Absent, Fact, Gpu, GpuProcess
-from gpudoc.facts.readers.model import Text
+from gpudoc.facts.readers.model import CleanText
 from gpudoc.patterns import Pattern
 from gpudoc.shell import is_name
 from gpudoc.units import GIB, format_bytes, format_seconds
@@ -181,7 +181,7 @@ def _seen_in_text(gpu: Gpu, evidence: Evidence) -> Observation:
     return observe(seen.fact, f"GPU {gpu.index}: {seen.whole or seen.value}", seen.origin)
 
 
-def _find_unowned(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+def _find_unowned(text: CleanText, evidence: Evidence) -> Iterator[Finding | Skip]:
     """A table in which an idle card's memory is taken and no process is listed: the table does not show the holder."""
     ran_out, shown = text.find(RAN_OUT), text.find(_NO_ROWS) is None
     said = ran_out or text.find(_ABOUT_MEMORY)

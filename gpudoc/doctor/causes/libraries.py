@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gpudoc.doctor.causes.sign import by_text, quote, text_finder, words
 from gpudoc.doctor.model import Evidence, Finding, Skip
-from gpudoc.facts.readers.model import Text
+from gpudoc.facts.readers.model import CleanText
 from gpudoc.patterns import Pattern
 
 # libraries that torch's own wheels bring; their names as the dynamic loader writes them
@@ -53,7 +53,7 @@ _TORCH_IMPORT = Pattern(
 )
 
 
-def _extension(text: Text) -> str:
+def _extension(text: CleanText) -> str:
     found = text.find(_EXTENSION_FRAME)
     return "" if found is None else (found[1] or found[2])
 
@@ -61,7 +61,7 @@ def _extension(text: Text) -> str:
 _OPENED_LATER = Pattern(r"(?i)nvrtc|Could not load library|Unable to load any of|libcudnn_|nvJitLink|libcufile")
 
 
-def _find_missing(text: Text) -> Iterator[Finding | Skip]:
+def _find_missing(text: CleanText) -> Iterator[Finding | Skip]:
     said = text.find(_MISSING)
     if said is None:
         return
@@ -83,7 +83,7 @@ def _find_missing(text: Text) -> Iterator[Finding | Skip]:
         )
 
 
-def _find_undefined(text: Text) -> Iterator[Finding | Skip]:
+def _find_undefined(text: CleanText) -> Iterator[Finding | Skip]:
     for said in text.find_all(_UNDEFINED, most=5):
         symbol = next(group for group in said.match.groups() if group).strip("'\",()")
         seen = (quote(said, "loader"),)
@@ -106,7 +106,7 @@ _BUILT_FOR = Pattern(
 )
 
 
-def _find_built_for(text: Text) -> Iterator[Finding | Skip]:
+def _find_built_for(text: CleanText) -> Iterator[Finding | Skip]:
     said = text.find(_BUILT_FOR)
     if said is None:
         return
@@ -125,7 +125,7 @@ _NO_KERNEL = words(
 )
 
 
-def _find_missing_arch(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+def _find_missing_arch(text: CleanText, evidence: Evidence) -> Iterator[Finding | Skip]:
     said = text.find(_NO_KERNEL)
     if said is None or text.find(words(r"is not compatible with the current PyTorch", "no longer supports this GPU")):
         return

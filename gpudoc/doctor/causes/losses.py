@@ -11,7 +11,7 @@ from gpudoc.doctor.complaint import is_denied
 from gpudoc.doctor.model import Evidence, Finding, Observation, Skip, observe
 from gpudoc.facts.model import Absent
 from gpudoc.facts.readers.losses import LoggedLoss, read_losses
-from gpudoc.facts.readers.model import Text
+from gpudoc.facts.readers.model import CleanText
 from gpudoc.facts.readers.precision import FLOAT16
 
 _NAN_IN_DATA = Listed("nan-in-data")
@@ -28,7 +28,7 @@ _EXACT = 4
 _CLASSES = (*range(2, 21), 100, 200, 1000)
 
 
-def _find_nan(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+def _find_nan(text: CleanText, evidence: Evidence) -> Iterator[Finding | Skip]:
     """What happened before the first loss that is not a number."""
     if "loss" not in text.lowered and "nan" not in text.lowered:
         return

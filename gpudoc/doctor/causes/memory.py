@@ -11,7 +11,7 @@ from gpudoc.doctor.causes.allocator import OutOfMemory
 from gpudoc.doctor.causes.sentences import together
 from gpudoc.doctor.causes.sign import Listed, by_text, quote, words
 from gpudoc.doctor.model import Finding, Observation, Remedy, Skip, observe
-from gpudoc.facts.readers.model import Text
+from gpudoc.facts.readers.model import CleanText
 from gpudoc.patterns import Pattern
 from gpudoc.units import GIB, format_bytes
 
@@ -68,7 +68,7 @@ _PROGRESS = (
 SPILLS = words(r"shared gpu memory", r"sysmem fallback", r"(?:now|but) (?:it )?(?:runs|works|continues) .{0,30}slow\w*")
 
 
-def _find_oom(text: Text) -> Iterator[Finding | Skip]:
+def _find_oom(text: CleanText) -> Iterator[Finding | Skip]:
     said = text.find(RAN_OUT) or (text.find(_BARE) if text.find(_ON_DEVICE) else None)
     if said is not None and not allocator.read(text) and text.find(SPILLS):
         return  # memory that spills over is the opposite of an error
@@ -91,7 +91,9 @@ def _find_oom(text: Text) -> Iterator[Finding | Skip]:
     yield Finding(id="oom_capacity", confidence=0.68, evidence=seen, fix=advice(text, message))
 
 
-def _by_numbers(text: Text, message: OutOfMemory | None, seen: tuple[Observation, ...]) -> Iterator[Finding | Skip]:
+def _by_numbers(
+    text: CleanText, message: OutOfMemory | None, seen: tuple[Observation, ...]
+) -> Iterator[Finding | Skip]:
     total = (message.total or 0) if message else 0
     others = sum(size for _, size in message.strangers) if message else 0
     outside = (message.outside or 0) if message else 0
@@ -134,7 +136,7 @@ def _by_numbers(text: Text, message: OutOfMemory | None, seen: tuple[Observation
         )
 
 
-def _by_growth(text: Text, seen: tuple[Observation, ...]) -> Iterator[Finding | Skip]:
+def _by_growth(text: CleanText, seen: tuple[Observation, ...]) -> Iterator[Finding | Skip]:
     """Peaks that rise from one logged step to the next until the end: something stays of each step."""
     peaks = list(text.find_all(_PEAKS))
     values = [int(p["peak"]) for p in peaks]
@@ -147,7 +149,7 @@ def _by_growth(text: Text, seen: tuple[Observation, ...]) -> Iterator[Finding | 
         )
 
 
-def _by_place(text: Text, seen: tuple[Observation, ...]) -> Iterator[Finding | Skip]:
+def _by_place(text: CleanText, seen: tuple[Observation, ...]) -> Iterator[Finding | Skip]:
     places = (
         ("oom_after_batch_size_finder", _FINDER, 0.88),
         ("oom_eval_accumulates_predictions", _ACCUMULATES, 0.9),
@@ -189,7 +191,7 @@ def _numbers(message: OutOfMemory) -> tuple[Observation, ...]:
     return (observe("allocator", value, message.line.origin),) if value else ()
 
 
-def advice(text: Text, message: OutOfMemory | None) -> tuple[Remedy, ...]:
+def advice(text: CleanText, message: OutOfMemory | None) -> tuple[Remedy, ...]:
     """What to do when memory is truly used up, in the order of what it costs; with numbers where the text has them."""
     batch = text.find(_BATCH)
     first = "Make the micro batch smaller, and keep the global batch by accumulation."

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gpudoc.doctor.causes.sign import by_text
 from gpudoc.doctor.model import Finding, Skip, observe
-from gpudoc.facts.readers.model import Text
+from gpudoc.facts.readers.model import CleanText
 from gpudoc.patterns import Pattern
 
 _MOST_ROWS = 400
@@ -24,7 +24,7 @@ _BUILTINS = (
 _OWN_SHARE = 0.3
 
 
-def _find_functions(text: Text) -> Iterator[Finding | Skip]:
+def _find_functions(text: CleanText) -> Iterator[Finding | Skip]:
     """A function whose own time is a large part of all that was profiled."""
     calls = text.find(_CALLS)
     if calls is None or float(calls[1]) <= 0:

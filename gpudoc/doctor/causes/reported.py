@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gpudoc.doctor.causes.sign import Listed, built_for, quote, reported, seen_fact, words
 from gpudoc.doctor.model import Evidence, Finding, Severity, Skip
 from gpudoc.facts.model import known
-from gpudoc.facts.readers.model import Text
+from gpudoc.facts.readers.model import CleanText
 from gpudoc.knowledge.compatibility import has_index
 from gpudoc.knowledge.drivers import driver_floor
 from gpudoc.patterns import Pattern
@@ -15,7 +15,7 @@ from gpudoc.patterns import Pattern
 _WANTS_GPU = Listed("torch-build-wants-gpu")
 
 
-def _find_cpu_only(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+def _find_cpu_only(text: CleanText, evidence: Evidence) -> Iterator[Finding | Skip]:
     machine = evidence.machine
     if known(machine.host.system) == "Darwin":
         return
@@ -36,7 +36,7 @@ _INDEX = Pattern(r"download\.pytorch\.org/whl/(?:nightly/)?cu(\d{2,3})\b(?!/\S*\
 _PLAIN_INSTALL = Pattern(r"(?m)^[^\n]{0,60}\bpip3? install (?![^\n]*(?:whl/|index-url|\+cu|-f http))[^\n]*\btorch\b")
 
 
-def _find_fallback(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+def _find_fallback(text: CleanText, evidence: Evidence) -> Iterator[Finding | Skip]:
     """An index that PyTorch never had, or PyPI on Windows: pip falls back to the build without CUDA, without a word."""
     if known(evidence.machine.torch.accelerator) == "cuda":
         return
@@ -60,7 +60,7 @@ _WINDOWS = words(r"\bwindows\b", r"win_amd64", r"\b[A-Z]:\\", r"\.dll\b", r"WinE
 _TAGGED = Pattern(r"(?i)\btorch[\w =:.'\"-]{0,24}?\d\.\d+\.\d+\+cu(\d{2})(\d)\b")
 
 
-def _find_changing_builds(text: Text, _: Evidence) -> Iterator[Finding | Skip]:
+def _find_changing_builds(text: CleanText, _: Evidence) -> Iterator[Finding | Skip]:
     """One environment in which an installation replaced torch's CUDA generation by another."""
     mentions = list(text.find_all(_TAGGED))
     installs = text.find(words(r"\b(?:pip3?|uv|poetry|conda) (?:install|add|sync)\b"))
@@ -69,7 +69,7 @@ def _find_changing_builds(text: Text, _: Evidence) -> Iterator[Finding | Skip]:
         yield Finding(id="mixed_cuda_packages", confidence=0.74, evidence=seen)
 
 
-def _find_old_driver(_: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+def _find_old_driver(_: CleanText, evidence: Evidence) -> Iterator[Finding | Skip]:
     machine = evidence.machine
     driver, cuda = known(machine.driver.module_version), built_for(machine)
     if driver is None or cuda is None:
@@ -95,7 +95,7 @@ _INTEL = words(r"Intel\(?R?\)? ?Arc", r"\bxpu\b", "level[- ]zero", r"Intel .{0,2
 _NO_ROCM = words("ROCM used to build PyTorch: N/A", "ROCM used to build PyTorch: None")
 
 
-def _find_other_vendor(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+def _find_other_vendor(text: CleanText, evidence: Evidence) -> Iterator[Finding | Skip]:
     machine = evidence.machine
     built = known(machine.torch.accelerator)
     names = " ".join(known(g.name) or "" for g in known(machine.gpus) or ())
@@ -124,7 +124,7 @@ _LIBRARY = Pattern(
 _COMPAT = words(r"/compat\b", "forward compat", r"\bcuda-compat\b")
 
 
-def _find_two_versions(text: Text, _: Evidence) -> Iterator[Finding | Skip]:
+def _find_two_versions(text: CleanText, _: Evidence) -> Iterator[Finding | Skip]:
     """The kernel module's version and the library's, as files and packages state them: unequal."""
     kernel, library = text.find(_KERNEL_MODULE), text.find(_LIBRARY)
     if kernel is None or library is None or text.find(_COMPAT):

@@ -17,7 +17,7 @@ from gpudoc.doctor.causes.sign import (
 )
 from gpudoc.doctor.model import Evidence, Finding, Skip
 from gpudoc.facts.model import Machine, known
-from gpudoc.facts.readers.model import Text
+from gpudoc.facts.readers.model import CleanText
 from gpudoc.knowledge.compatibility import archs_of
 from gpudoc.knowledge.wheels import fit
 from gpudoc.patterns import Pattern
@@ -30,7 +30,7 @@ _FAILS = words(
 )
 
 
-def _find_arch(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+def _find_arch(text: CleanText, evidence: Evidence) -> Iterator[Finding | Skip]:
     machine = evidence.machine
     said = text.find(NOT_COMPATIBLE)
     # the kernels of another package are missing, torch's are not spoken of
@@ -72,7 +72,7 @@ _OF_TORCH = words(r"is not compatible with the current PyTorch", r"no longer sup
 _NAMED_CUDA = Pattern(r"(?i)\b(?:cuda|cudatoolkit)\W{0,3}(?:version\W{0,3})?(1[0-3])\.(\d)\b")
 
 
-def _runs_on_named(text: Text, machine: Machine, capability: tuple[int, int]) -> bool:
+def _runs_on_named(text: CleanText, machine: Machine, capability: tuple[int, int]) -> bool:
     """Whether a build for the CUDA that the text names with torch would run, where torch's own was only concluded."""
     if known(machine.torch.cuda_version) is not None or known(machine.torch.arch_list) is not None:
         return False
@@ -91,7 +91,7 @@ _OLD_AMD = words(
 )
 
 
-def _arch_by_message(text: Text, capability: tuple[int, int] | None, fits: bool) -> Iterator[Finding | Skip]:
+def _arch_by_message(text: CleanText, capability: tuple[int, int] | None, fits: bool) -> Iterator[Finding | Skip]:
     """The messages that do not say themselves which end of the list the card is beyond; the others are signatures."""
     between = text.find(words(r"minimum and maximum cuda capability supported by this library"))
     generic = text.find(words(r"no kernel image is available", "invalid device function", "NoKernelImageForDevice"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpudoc.facts.readers.model import Mention, Text
+from gpudoc.facts.readers.model import CleanText, Mention
 from gpudoc.facts.readers.words import Words, Written
 from gpudoc.patterns import Pattern
 
@@ -13,7 +13,7 @@ _REACH = 320
 _MOST = 40
 
 
-def together(text: Text, first: Words, *others: Words, without: Words | None = None) -> Mention | None:
+def together(text: CleanText, first: Words, *others: Words, without: Words | None = None) -> Mention | None:
     """The first place of `first` whose sentence holds each of `others` and nothing of `without`, or None."""
     if any(text.find(other) is None for other in others):
         return None

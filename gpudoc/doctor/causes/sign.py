@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Skip, observe
 from gpudoc.facts.model import Gpu, Machine, known
-from gpudoc.facts.readers.model import Mention, Text
+from gpudoc.facts.readers.model import CleanText, Mention
 from gpudoc.facts.readers.words import Alternative, Words
 from gpudoc.knowledge.compatibility import capability_of, default_cuda
 from gpudoc.knowledge.signature_rows import REGEX, vocabulary
@@ -65,12 +65,12 @@ def quote(mention: Mention, fact: str = "text") -> Observation:
     return observe(fact, mention.line.text, mention.line.origin, words=mention[0].split("\n")[0][:40])
 
 
-def by_text(cause_id: str, find: Callable[[Text], Iterator[Finding | Skip]]) -> Finder:
+def by_text(cause_id: str, find: Callable[[CleanText], Iterator[Finding | Skip]]) -> Finder:
     """A finder that sees the text and nothing else."""
     return text_finder(cause_id, lambda text, _: find(text))
 
 
-def text_finder(cause_id: str, find: Callable[[Text, Evidence], Iterator[Finding | Skip]]) -> Finder:
+def text_finder(cause_id: str, find: Callable[[CleanText, Evidence], Iterator[Finding | Skip]]) -> Finder:
     """A finder that wants the text and the evidence it stands in."""
 
     def look(evidence: Evidence) -> Iterator[Finding | Skip]:
@@ -106,7 +106,7 @@ _OWN_CHECK = Pattern(
 _TORCHS_OWN = Pattern(r"(?i)aten[/\\]|c10[/\\]|\bTHC|torch[/\\]csrc|caffe2|[/\\]pytorch[_/\\]|cutorch")
 
 
-def other_source(text: Text) -> Mention | None:
+def other_source(text: CleanText) -> Mention | None:
     """Where a source file or a check that is not torch's own tells of a missing kernel; None where there is none."""
     for pattern in (_OWN_CHECK, _BEFORE, _AFTER):
         for named in text.find_all(pattern, most=4):
@@ -126,14 +126,14 @@ def seen_fact(evidence: Evidence, fact: str, value: object) -> Observation:
 
 
 def reported(
-    cause_id: str, find: Callable[[Text, Evidence], Iterator[Finding | Skip]], *, though_it_works: bool = False
+    cause_id: str, find: Callable[[CleanText, Evidence], Iterator[Finding | Skip]], *, though_it_works: bool = False
 ) -> Finder:
     """A finder of what a text reports of its machine, asked where torch does not say that CUDA is available.
 
     On a live machine it is silent: finders of the machine's facts know more.
     """
 
-    def look(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+    def look(text: CleanText, evidence: Evidence) -> Iterator[Finding | Skip]:
         if evidence.source != "machine" and (though_it_works or evidence.machine.torch.is_available is not True):
             yield from find(text, evidence)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gpudoc.doctor.causes.sign import Listed, by_text, quote, words
 from gpudoc.doctor.model import Finding, Skip, observe
-from gpudoc.facts.readers.model import Text
+from gpudoc.facts.readers.model import CleanText
 from gpudoc.patterns import Pattern
 
 _SCALE = Pattern(
@@ -16,7 +16,7 @@ _SCALE = Pattern(
 _SKIPPED = Pattern(r"(?i)\b(?:grad\w*[ _]?norm|gradients?) (?:is|are|was) (?:nan|inf)\b[^\n]{0,20}\bskip\w*")
 
 
-def _find_overflow(text: Text) -> Iterator[Finding | Skip]:
+def _find_overflow(text: CleanText) -> Iterator[Finding | Skip]:
     steps = list(text.find_all(_SCALE))
     scales = [
         float(s[1].rstrip("."))
@@ -44,7 +44,7 @@ _COUNTED = words(r"len\(\w*\.?\w*tokenizer", "Running this sequence")
 _TOO_LONG = Pattern(r"\((\d{2,7}) > (\d{2,7})\)\W{0,3}Running\s+this\s+sequence")
 
 
-def _find_sizes(text: Text) -> Iterator[Finding | Skip]:
+def _find_sizes(text: CleanText) -> Iterator[Finding | Skip]:
     """More tokens in the tokenizer than rows in the table, or a sequence longer than the positions, and an error."""
     if text.find(_COUNTED) is None:
         return

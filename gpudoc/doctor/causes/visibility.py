@@ -8,7 +8,7 @@ from gpudoc.doctor.causes.live import value
 from gpudoc.doctor.causes.sign import Listed, by_text, quote, reported, seen_fact, words
 from gpudoc.doctor.model import Evidence, Finding, Skip
 from gpudoc.facts.model import Absent, Gpu, known
-from gpudoc.facts.readers.model import Text
+from gpudoc.facts.readers.model import CleanText
 from gpudoc.patterns import IGNORECASE, Pattern
 
 MASKS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
@@ -36,7 +36,7 @@ _ONE_GPU = words(
 _LISTS = ("nvidia_smi", "nvidia_smi_q", "nvidia_smi_x", "collect_env")
 
 
-def _count_gpus(text: Text, evidence: Evidence) -> int:
+def _count_gpus(text: CleanText, evidence: Evidence) -> int:
     """How many GPUs the text says there are; 0 when it does not say: a card that is named may have brothers."""
     count = len(known(evidence.machine.gpus) or ())
     listed = evidence.reading is not None and any(kind in evidence.reading.recognised for kind in _LISTS)
@@ -45,7 +45,7 @@ def _count_gpus(text: Text, evidence: Evidence) -> int:
     return 1 if text.find(_ONE_GPU) else 0
 
 
-def _find_hidden(text: Text, evidence: Evidence) -> Iterator[Finding | Skip]:
+def _find_hidden(text: CleanText, evidence: Evidence) -> Iterator[Finding | Skip]:
     environment = known(evidence.machine.environment) or {}
     count = _count_gpus(text, evidence)
     unavailable = text.find(_UNAVAILABLE)
@@ -97,7 +97,7 @@ def read_mask(mask: str, gpus: tuple[Gpu, ...]) -> tuple[tuple[Gpu, ...], str]:
     return tuple(chosen), ""
 
 
-def _find_too_late(text: Text) -> Iterator[Finding | Skip]:
+def _find_too_late(text: CleanText) -> Iterator[Finding | Skip]:
     sets = text.find(_SET_IN_CODE)
     if sets is None:
         return

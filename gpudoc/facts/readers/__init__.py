@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from gpudoc.facts.readers.intake import read, read_machine
-from gpudoc.facts.readers.model import Line, Mention, Reading, Text
+from gpudoc.facts.readers.model import CleanText, Line, Mention, Reading
 
-__all__ = ["Line", "Mention", "Reading", "Text", "read", "read_machine"]
+__all__ = ["CleanText", "Line", "Mention", "Reading", "read", "read_machine"]

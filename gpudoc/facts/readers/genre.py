@@ -17,7 +17,7 @@ from gpudoc.patterns import MULTILINE, Pattern
 
 if TYPE_CHECKING:
     from gpudoc.facts.readers.gather import Gather
-    from gpudoc.facts.readers.model import Text
+    from gpudoc.facts.readers.model import CleanText
 
 Genre = Literal["paste", "chapters", "documentation", "source", "configuration"]
 
@@ -161,7 +161,7 @@ def is_trace(path: Path) -> bool:
     return '"traceEvents"' in text or ('"schemaVersion"' in text and '"deviceProperties"' in text)
 
 
-def recognise(text: Text, gather: Gather) -> None:
+def recognise(text: CleanText, gather: Gather) -> None:
     """Name in `gather` every kind of report whose marks are in the text."""
     for kind, pattern in _KINDS:
         if text.find(pattern):

@@ -22,7 +22,7 @@ from gpudoc.facts.readers.error_file import read_error_file
 from gpudoc.facts.readers.gather import Gather
 from gpudoc.facts.readers.genre import PASTE, Kind, genre_of, recognise
 from gpudoc.facts.readers.large_file import GZIP, MOST_PARTS, LargeFile, TooManyPartsError, open_regular, unpack
-from gpudoc.facts.readers.model import Line, Reading, Text
+from gpudoc.facts.readers.model import CleanText, Line, Reading
 from gpudoc.patterns import Scan
 from gpudoc.shell import quote_path
 
@@ -165,7 +165,7 @@ def read_all(inputs: Sequence[tuple[str, Data]]) -> Reading:
 
 def read_lines(lines: tuple[Line, ...], kind: Kind = PASTE) -> Reading:
     """The facts and kinds of report in cleaned lines of a text of that kind."""
-    text = Text(lines)
+    text = CleanText(lines)
     gather = Gather()
     _read_rare("collect_env", text, gather)
     nvidia_smi.read(lines, gather)
@@ -211,7 +211,7 @@ _RARE: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-def _read_rare(name: str, text: Text, gather: Gather) -> None:
+def _read_rare(name: str, text: CleanText, gather: Gather) -> None:
     """Let a reader read that is imported for few texts."""
     # links may be counted under a GPU that another report named
     if text.may_hold(_RARE[name]) or (name == "nvlink" and gather.gpu_indices()):
@@ -235,7 +235,7 @@ def read_machine(machine: Machine) -> Reading | None:
     )
     if not lines:
         return None
-    return Reading(machine=machine, text=Text(lines), recognised=("machine",))
+    return Reading(machine=machine, text=CleanText(lines), recognised=("machine",))
 
 
 def read_document(data: Data) -> Mapping[str, object] | None:

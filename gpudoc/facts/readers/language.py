@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpudoc.facts.readers.genre import FIRST_PERSON
-from gpudoc.facts.readers.model import ENGLISH, Language, Text
+from gpudoc.facts.readers.model import ENGLISH, CleanText, Language
 from gpudoc.patterns import Pattern
 
 # a question stands before or behind what was pasted
@@ -30,7 +30,7 @@ _LATIN = Pattern(r"[A-Za-z]{2,}")
 _ASKS = Pattern(r"(?i)\?\s*$|\b(?:please|thanks|help|how|why)\b")
 
 
-def language_of(text: Text) -> Language:
+def language_of(text: CleanText) -> Language:
     """'zh' or 'ru' where most of what somebody writes himself is Chinese or Russian, else 'en'."""
     ends = text.lines if len(text.lines) <= 2 * _LINES_AT_EACH_END else (
         *text.lines[:_LINES_AT_EACH_END], *text.lines[-_LINES_AT_EACH_END:]

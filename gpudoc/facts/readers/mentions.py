@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpudoc.facts.readers.gather import Gather
-from gpudoc.facts.readers.model import Line, Text
+from gpudoc.facts.readers.model import CleanText, Line
 from gpudoc.patterns import Pattern
 
 _TORCH = Pattern(
@@ -72,7 +72,7 @@ _JETSON = Pattern(r"(?i)\bjetson\b|\btegra\b|\bjetpack\b|\bL4T\b")
 _PYTHON = Pattern(r"(?i)\bpython[ -=]{0,3}(?:version)?[ :=]{0,3}(3\.\d{1,2}(?:\.\d+)?)\b")
 
 
-def read(text: Text, gather: Gather) -> None:
+def read(text: CleanText, gather: Gather) -> None:
     """Put into `gather` what is mentioned; whole reports were read before and keep the first word."""
     _read_capabilities(text, gather)
     for place, line in enumerate(text.lines):
@@ -89,7 +89,7 @@ def read(text: Text, gather: Gather) -> None:
         _read_card(text, gather)
 
 
-def _read_capabilities(text: Text, gather: Gather) -> None:
+def _read_capabilities(text: CleanText, gather: Gather) -> None:
     for index, found in enumerate(text.find_all(_NOT_COMPATIBLE, most=16)):
         digits = found["cc"]
         name = " ".join(found["name"].split())
@@ -167,7 +167,7 @@ def _read_answer(lines: Sequence[Line], place: int, gather: Gather) -> None:
             return
 
 
-def _read_card(text: Text, gather: Gather) -> None:
+def _read_card(text: CleanText, gather: Gather) -> None:
     found = text.find(_CARD)
     if found:
         gather.put_gpu(0, found.line, name=" ".join(found[1].split()))

@@ -81,7 +81,7 @@ _SCRIPTS_MEET = Pattern(
 )
 
 
-class Text(Written):
+class CleanText(Written):
     """Cleaned lines and their flat join, in which a sentence that was wrapped over lines is one again."""
 
     __slots__ = ("_found", "_starts", "lines")
@@ -144,7 +144,7 @@ class Reading:
     """
 
     machine: Machine = field(default_factory=Machine)
-    text: Text = field(default_factory=lambda: Text(()))
+    text: CleanText = field(default_factory=lambda: CleanText(()))
     recognised: tuple[str, ...] = ()
     kind: Kind = PASTE
     origins: Mapping[str, str] = field(default_factory=dict)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpudoc.facts.readers.gather import Gather
-from gpudoc.facts.readers.model import Mention, Text
+from gpudoc.facts.readers.model import CleanText, Mention
 from gpudoc.facts.readers.words import Words
 from gpudoc.patterns import Pattern
 
@@ -35,7 +35,7 @@ _AS_WELL = Pattern(r"(?i)\b(?:also|same|too|even|still|as well)\b")
 _SENTENCE_ENDS = Pattern(r"[.;!?]\s|\n")
 
 
-def read(text: Text, gather: Gather) -> None:
+def read(text: CleanText, gather: Gather) -> None:
     """Put the precision into `gather` where a text about losses says it; a text without any of `WORDS` says none."""
     if not text.may_hold(_ABOUT_LOSSES):
         return
@@ -53,13 +53,13 @@ def read(text: Text, gather: Gather) -> None:
         gather.put("torch.precision", FLOAT16, half[0].line)
 
 
-def _is_off(text: Text, mention: Mention) -> bool:
+def _is_off(text: CleanText, mention: Mention) -> bool:
     start, end = mention.match.span()
     before, behind = text.flat[max(0, start - 30) : start], text.flat[end : end + 20]
     return _OFF_BEFORE.search(before) is not None or _OFF_BEHIND.search(behind) is not None
 
 
-def _sentence(text: Text, mention: Mention) -> str:
+def _sentence(text: CleanText, mention: Mention) -> str:
     start, end = mention.match.span()
     before = [found.end() for found in _SENTENCE_ENDS.finditer(text.flat[max(0, start - 100) : start])]
     stop = _SENTENCE_ENDS.search(text.flat[end : end + 100])

@@ -14,7 +14,7 @@ from gpudoc.facts.readers.python_errors import CodeFrame, ErrorChain, Link, Pyth
 from gpudoc.patterns import Match, Pattern
 
 if TYPE_CHECKING:
-    from gpudoc.facts.readers.model import Line, Text
+    from gpudoc.facts.readers.model import CleanText, Line
 
 _HEADER = "Traceback (most recent call last)"
 _ORIGINAL = ("Original Traceback", "terminated with the following error", "Exception Group Traceback")
@@ -48,7 +48,7 @@ _QUOTES = ("`", "'", '"')
 _SAID = Pattern(r"(?<![\w.])((?:[a-z_]\w*\.){0,6}[A-Z]\w*(?:Error|Exception))['\"`]?: ?(\S.*)$")
 
 
-def read(text: Text) -> tuple[ErrorChain, ...]:
+def read(text: CleanText) -> tuple[ErrorChain, ...]:
     """Every chain of exceptions in the text, in the order of their first lines."""
     if not any(word in text.flat for word in ("Error", "Exception", "Traceback", 'File "', "----> ", "Unsupported")):
         return ()

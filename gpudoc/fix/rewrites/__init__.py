@@ -11,7 +11,6 @@ from gpudoc.fix.rewrites.copies import COPY_EACH_STEP
 from gpudoc.fix.rewrites.counts import COUNTS_IN_LOOP
 from gpudoc.fix.rewrites.evaluation import EVALUATION_NO_GRAD
 from gpudoc.fix.rewrites.graph import DETACH_SUM, RETAIN_GRAPH
-from gpudoc.fix.rewrites.kept import KEPT_OUTPUTS
 from gpudoc.fix.rewrites.loader import (
     ITERABLE_WORKER,
     LOADER_WORKERS,
@@ -20,16 +19,17 @@ from gpudoc.fix.rewrites.loader import (
     WITHOUT_WORKERS,
 )
 from gpudoc.fix.rewrites.memory import BATCH_IN_CHUNKS
+from gpudoc.fix.rewrites.outputs import KEPT_OUTPUTS
 from gpudoc.fix.rewrites.precision import FLOAT64_BY_ACCIDENT
-from gpudoc.fix.rewrites.repeated import DOUBLE_FORWARD
 from gpudoc.fix.rewrites.sample_cache import SAMPLE_EACH_EPOCH
 from gpudoc.fix.rewrites.samples import FILE_PER_SAMPLE, OBJECT_PER_SAMPLE
+from gpudoc.fix.rewrites.second_pass import DOUBLE_FORWARD
 from gpudoc.fix.rewrites.seldom import ITEM_EACH_STEP, LOGGING_EACH_STEP
 from gpudoc.fix.rewrites.settings import EXPANDABLE_SEGMENTS, FEW_THREADS, FUSED_OPTIMIZER
 from gpudoc.fix.rewrites.sparse import SPARSE_GRADIENT
 from gpudoc.fix.rewrites.tensors import COLLATE_LISTS, TENSOR_ON_CPU
-from gpudoc.fix.rewrites.untrained import UNTRAINED_PART
 from gpudoc.fix.rewrites.untrained_network import UNTRAINED_NETWORK
+from gpudoc.fix.rewrites.untrained_weights import UNTRAINED_PART
 from gpudoc.fix.rewrites.used_seldom import USED_SELDOM
 from gpudoc.fix.rewrites.zero_fill import ZERO_FILL
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from gpudoc.fix.model import Claim, Evidence
+from gpudoc.fix.model import Claim, RunEvidence
 from gpudoc.fix.rewrites.base import Proposal, Rewrite, RewriteSite, insert_line, replace, torch_name
 from gpudoc.fix.rewrites.vocabulary import STATISTICS, words_like
 from gpudoc.fix.source import Node, Source
@@ -35,7 +35,7 @@ _HOOKS = ("register_forward_hook", "register_forward_pre_hook", "register_full_b
 _DOES = frozenset({"append", "print", "register_buffer", "extend", "update", "write"})
 
 
-def find(source: Source, evidence: Evidence) -> list[Proposal]:
+def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
     """A call of each block of `self.blocks` where memory ran out: they are computed again in the backward."""
     died = evidence.died_at
     if died is None or died.file != source.path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from gpudoc.fix.flow import backwards
-from gpudoc.fix.model import Claim, Evidence
+from gpudoc.fix.model import Claim, RunEvidence
 from gpudoc.fix.rewrites.base import Proposal, Rewrite, RewriteSite, replace
 from gpudoc.fix.source import Edit, Node, Source
 from gpudoc.fix.tree import argument, called, calls, enclosing, is_false, is_true, local_functions, qualified, words
@@ -21,7 +21,7 @@ _DEPTH = 4
 _CONTEXTS = ("torch.autograd.detect_anomaly", "torch.autograd.anomaly_mode.detect_anomaly")
 
 
-def find(source: Source, evidence: Evidence) -> list[Proposal]:
+def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
     """The one place that switches it on, if it was on in the steps."""
     if not evidence.anomaly_detection:
         return []

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from gpudoc.fix.model import Claim, Evidence
+from gpudoc.fix.model import Claim, RunEvidence
 from gpudoc.fix.rewrites.base import Proposal, RewriteSite, step_of_indent
-from gpudoc.fix.rewrites.built import ID
-from gpudoc.fix.rewrites.held import NamedValue, change_at, changed_later, init_edit, measured_values
+from gpudoc.fix.rewrites.dependence import NamedValue, change_at, changed_later, init_edit, measured_values
+from gpudoc.fix.rewrites.number_tables import ID
 from gpudoc.fix.rewrites.pure import PureLines
 from gpudoc.fix.source import Edit, Node, Source
 from gpudoc.fix.tree import (
@@ -46,7 +46,7 @@ class _Chain:
     made: NamedValue
 
 
-def find_of_arguments(source: Source, evidence: Evidence) -> list[Proposal]:
+def find_of_arguments(source: Source, evidence: RunEvidence) -> list[Proposal]:
     """`norm = scale(adj)` at a measured line of a `forward` that gets the same `adj` in each step."""
     found: list[Proposal] = []
     for hot in measured_values(source, evidence):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from gpudoc.fix.model import Candidate, Claim, Evidence, Refusal
+from gpudoc.fix.model import Candidate, Claim, Refusal, RunEvidence
 from gpudoc.fix.source import Edit, Node, Source
 from gpudoc.fix.tree import dotted, imported_names, name_of_import
 
@@ -21,7 +21,7 @@ class Rewrite:
     id: str
     number: int
     claim: Claim
-    find: Callable[[Source, Evidence], list[Proposal]]
+    find: Callable[[Source, RunEvidence], list[Proposal]]
     """The changes and refusals in one file; it looks only at lines that the evidence names."""
 
 
@@ -45,7 +45,7 @@ class RewriteSite:
         return Refusal(self.rewrite, self.source.path, self.source.line(self.node), reason)
 
 
-def measured_lines(source: Source, evidence: Evidence, *, least: float = 0.05) -> list[int]:
+def measured_lines(source: Source, evidence: RunEvidence, *, least: float = 0.05) -> list[int]:
     """The lines of a file that take at least `least` of a step, and the line that died, the most important first."""
     lines = [hot.line for hot in evidence.lines_in(source.path, least=least)]
     if evidence.died_at is not None and evidence.died_at.file == source.path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from gpudoc.fix.model import Claim, Evidence
+from gpudoc.fix.model import Claim, RunEvidence
 from gpudoc.fix.rewrites.base import (
     Proposal,
     Rewrite,
@@ -47,7 +47,7 @@ _DEPTH = 3
 _SAYS = frozenset({"print", "info", "debug", "warning", "item", "log", "float", "int", "len", "format", "add_scalar"})
 
 
-def find(source: Source, evidence: Evidence) -> list[Proposal]:
+def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
     """`torch.save` in each step of a loop, or a call of a function of this file that saves."""
     found: list[Proposal] = []
     asked: list[Node] = []
@@ -68,7 +68,7 @@ def find(source: Source, evidence: Evidence) -> list[Proposal]:
     return found or _saved_elsewhere(source, evidence)
 
 
-def _saved_elsewhere(source: Source, evidence: Evidence) -> list[Proposal]:
+def _saved_elsewhere(source: Source, evidence: RunEvidence) -> list[Proposal]:
     """A save at a measured line whose loop is not in this file, as in a callback."""
     found: list[Proposal] = []
     for statement in statements(source, measured_lines(source, evidence)):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from gpudoc.fix.model import Claim, Evidence
+from gpudoc.fix.model import Claim, RunEvidence
 from gpudoc.fix.rewrites.base import Proposal, RewriteSite, measured_lines, replace, statements, torch_name
 from gpudoc.fix.source import Edit, Node, Source
 from gpudoc.fix.tree import (
@@ -46,7 +46,7 @@ class ListedRow:
     depth: int
 
 
-def find_nested(source: Source, evidence: Evidence) -> list[Proposal]:
+def find_nested(source: Source, evidence: RunEvidence) -> list[Proposal]:
     """`torch.tensor(rows)` of rows that were made float by float in the same function, where that takes time."""
     found: list[Proposal] = []
     for call in calls(source.module):
@@ -134,7 +134,7 @@ def _without_type(source: Source, call: cst.Call) -> list[Edit]:
     return [Edit(source.outer_span(call.args[0].value)[1], source.outer_span(call.args[-1].value)[1], "")]
 
 
-def find_arrays(source: Source, evidence: Evidence) -> list[Proposal]:
+def find_arrays(source: Source, evidence: RunEvidence) -> list[Proposal]:
     """`torch.tensor(states)` of a list of arrays at measured lines: torch reads such a list number by number."""
     found: dict[Node, list[cst.Call]] = {}
     for statement in statements(source, measured_lines(source, evidence)):

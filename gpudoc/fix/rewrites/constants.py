@@ -6,11 +6,10 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from gpudoc.fix.model import Candidate, Claim, Evidence
+from gpudoc.fix.model import Candidate, Claim, RunEvidence
 from gpudoc.fix.rewrites.arguments import find_of_arguments
 from gpudoc.fix.rewrites.base import Proposal, Rewrite, RewriteSite, drop_argument, insert_line, replace
-from gpudoc.fix.rewrites.built import ID, find_built
-from gpudoc.fix.rewrites.held import (
+from gpudoc.fix.rewrites.dependence import (
     NamedValue,
     changed_later,
     init_edit,
@@ -19,6 +18,7 @@ from gpudoc.fix.rewrites.held import (
     names_read,
     not_constant,
 )
+from gpudoc.fix.rewrites.number_tables import ID, find_built
 from gpudoc.fix.rewrites.vocabulary import DRAWS, FACTORIES, PURE
 from gpudoc.fix.source import Edit, Node, Source
 from gpudoc.fix.tree import (
@@ -43,7 +43,7 @@ from gpudoc.fix.tree import (
 _BUFFER_WORDS = ("half", "bfloat16", "double", "buffers", "named_buffers", "DataParallel", "script", "AveragedModel")
 
 
-def find(source: Source, evidence: Evidence) -> list[Proposal]:
+def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
     """`mask = torch.triu(torch.ones(n, n))` at a measured line, in a loop of steps or in a model's forward."""
     found: list[Proposal] = []
     for made in measured_values(source, evidence):

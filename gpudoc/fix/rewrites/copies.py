@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from gpudoc.fix.model import Claim, Evidence
+from gpudoc.fix.model import Claim, RunEvidence
 from gpudoc.fix.rewrites.base import (
     Proposal,
     Rewrite,
@@ -42,7 +42,7 @@ _COPYING = frozenset({"deepcopy", "state_dict", "clone", "detach", "cpu", "items
 _LEAVES = (cst.Break, cst.Continue, cst.Return, cst.Raise)
 
 
-def find(source: Source, evidence: Evidence) -> list[Proposal]:
+def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
     """`copied = copy.deepcopy(model.state_dict())` in each step."""
     found: list[Proposal] = []
     for statement in statements(source, measured_lines(source, evidence)):

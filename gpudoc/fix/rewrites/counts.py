@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from gpudoc.fix.model import Claim, Evidence
+from gpudoc.fix.model import Claim, RunEvidence
 from gpudoc.fix.rewrites.base import Proposal, Rewrite, RewriteSite, measured_lines, statements, step_of_indent
 from gpudoc.fix.source import Edit, Node, Source
 from gpudoc.fix.tree import (
@@ -38,7 +38,7 @@ class _Counting:
     counted: tuple[cst.BaseExpression, ...]
 
 
-def find(source: Source, evidence: Evidence) -> list[Proposal]:
+def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
     """A measured loop over pairs whose only line adds a number to the place of a pair in a table."""
     found: list[Proposal] = []
     for statement in statements(source, measured_lines(source, evidence)):

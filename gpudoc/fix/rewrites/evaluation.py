@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import libcst as cst
 
 from gpudoc.fix.flow import backwards, feeding_backward, is_plain, is_without_grad, key
-from gpudoc.fix.model import Claim, Evidence
+from gpudoc.fix.model import Claim, RunEvidence
 from gpudoc.fix.rewrites.base import (
     Proposal,
     Rewrite,
@@ -55,7 +55,7 @@ _GRADIENT_WORDS = frozenset(
 )
 
 
-def find(source: Source, evidence: Evidence) -> list[Proposal]:
+def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
     """Functions, else loops, that a measured line is in and that only evaluate."""
     lines = [line for file, line in evidence.no_backward_at if file == source.path]
     found: list[Proposal] = []

@@ -15,7 +15,7 @@ from gpudoc.fix.flow import (
     is_without_grad,
     key,
 )
-from gpudoc.fix.model import Claim, Evidence
+from gpudoc.fix.model import Claim, RunEvidence
 from gpudoc.fix.rewrites.base import (
     Proposal,
     Rewrite,
@@ -50,7 +50,7 @@ RETAIN = "retain-graph"
 _CHAINS = (cst.Name, cst.Attribute, cst.Call, cst.Subscript)
 
 
-def find_sums(source: Source, evidence: Evidence) -> list[Proposal]:
+def find_sums(source: Source, evidence: RunEvidence) -> list[Proposal]:
     """`total += loss` and `kept.append(loss)` at the lines that keep a step's memory."""
     lines = [line for file, line in evidence.keeps_at if file == source.path]
     if not lines and (evidence.growth_bytes or 0) > 0:
@@ -157,7 +157,7 @@ def _starts_empty(node: Node) -> bool:
     return made or is_literal(value)
 
 
-def find_retained(source: Source, evidence: Evidence) -> list[Proposal]:
+def find_retained(source: Source, evidence: RunEvidence) -> list[Proposal]:
     """`backward(retain_graph=True)` at a measured line, where nothing goes through the graph a second time."""
     kept = [line for file, line in evidence.keeps_at if file == source.path]
     found: list[Proposal] = []

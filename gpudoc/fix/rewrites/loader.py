@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from gpudoc.fix.model import Claim, Evidence
+from gpudoc.fix.model import Claim, RunEvidence
 from gpudoc.fix.rewrites.base import (
     Proposal,
     Rewrite,
@@ -44,7 +44,7 @@ _OF_WORKERS = ("prefetch_factor", "persistent_workers", "multiprocessing_context
 _DROPS = Pattern(r"(?i).*dropout|droppath|rrelu")
 
 
-def loader_call(source: Source, evidence: Evidence) -> cst.Call | None:
+def loader_call(source: Source, evidence: RunEvidence) -> cst.Call | None:
     """The call that makes the loader, or its TrainingArguments."""
     if evidence.loader_line is None or evidence.loader_line[0] != source.path:
         return None
@@ -58,17 +58,17 @@ def loader_call(source: Source, evidence: Evidence) -> cst.Call | None:
     return found[-1] if found else None
 
 
-def find_workers(source: Source, evidence: Evidence) -> list[Proposal]:
+def find_workers(source: Source, evidence: RunEvidence) -> list[Proposal]:
     """As many workers as loading needs to keep up with a step, where each sample is the same in any process."""
     return _find(source, evidence, WORKERS)
 
 
-def find_one_worker(source: Source, evidence: Evidence) -> list[Proposal]:
+def find_one_worker(source: Source, evidence: RunEvidence) -> list[Proposal]:
     """One worker for a data set that can only be iterated and gives every worker all of its samples."""
     return _find(source, evidence, ONE_WORKER)
 
 
-def _find(source: Source, evidence: Evidence, rewrite: str) -> list[Proposal]:
+def _find(source: Source, evidence: RunEvidence, rewrite: str) -> list[Proposal]:
     call = loader_call(source, evidence)
     chosen = evidence.num_workers or 0
     if call is None or chosen < 1:
@@ -138,7 +138,7 @@ def _value_of(one: cst.Assign | cst.AnnAssign, name: str) -> cst.BaseExpression 
     return next((value.value for part, value in pairs if dotted(part.value) == name), None)
 
 
-def find_persistent(source: Source, evidence: Evidence) -> list[Proposal]:
+def find_persistent(source: Source, evidence: RunEvidence) -> list[Proposal]:
     """Workers that live on, where starting them takes time and no random number depends on it."""
     call = _starting_call(source, evidence, _LEAST_STARTING)
     if call is None:
@@ -154,7 +154,7 @@ def find_persistent(source: Source, evidence: Evidence) -> list[Proposal]:
     return [site.change([edit], "The workers and their memory stay between epochs.")]
 
 
-def find_no_workers(source: Source, evidence: Evidence) -> list[Proposal]:
+def find_no_workers(source: Source, evidence: RunEvidence) -> list[Proposal]:
     """No workers, where starting them takes much of an epoch, they cannot live on, and samples are the same without."""
     call = _starting_call(source, evidence, _MOSTLY_STARTING)
     workers = argument(call, "num_workers", 5) if call is not None else None
@@ -172,7 +172,7 @@ def find_no_workers(source: Source, evidence: Evidence) -> list[Proposal]:
     return [site.change([replace(source, workers.value, "0")], "The main process loads the samples by itself.")]
 
 
-def _starting_call(source: Source, evidence: Evidence, least: float) -> cst.Call | None:
+def _starting_call(source: Source, evidence: RunEvidence, least: float) -> cst.Call | None:
     """The loader whose workers start again in each epoch and take at least `least` of it."""
     call = loader_call(source, evidence)
     if call is None or (evidence.worker_start_share or 0.0) < least or not called(call).endswith("DataLoader"):
@@ -223,7 +223,7 @@ def _is_model(source: Source, node: cst.CSTNode) -> bool:
     return isinstance(node, cst.Call) and qualified(source, node.func) in ("torch.nn.Sequential", "torch.nn.Linear")
 
 
-def find_pinned(source: Source, evidence: Evidence) -> list[Proposal]:
+def find_pinned(source: Source, evidence: RunEvidence) -> list[Proposal]:
     """Batches in pinned memory that are copied while the host goes on; only where a copy takes time on a GPU."""
     call = loader_call(source, evidence)
     if call is None or not evidence.cuda or not called(call).endswith("DataLoader"):

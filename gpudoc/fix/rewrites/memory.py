@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from gpudoc.fix.flow import is_plain
-from gpudoc.fix.model import Claim, Evidence
+from gpudoc.fix.model import Claim, RunEvidence
 from gpudoc.fix.rewrites.base import (
     Proposal,
     Rewrite,
@@ -43,7 +43,7 @@ _MEANS = frozenset(
 )
 
 
-def find_chunks(source: Source, evidence: Evidence) -> list[Proposal]:
+def find_chunks(source: Source, evidence: RunEvidence) -> list[Proposal]:
     """Forward, loss and backward of a batch at whose lines memory ran out: four chunks, weighted by their length."""
     died = evidence.died_at
     if died is None or died.file != source.path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from gpudoc.fix.model import Claim, Evidence
+from gpudoc.fix.model import Claim, RunEvidence
 from gpudoc.fix.rewrites.base import (
     Proposal,
     Rewrite,
@@ -29,7 +29,7 @@ _MEANT = Pattern(
 _LABELS = Pattern(r"(?i)cross_?entropy|nll_?loss|embedding")
 
 
-def find(source: Source, evidence: Evidence) -> list[Proposal]:
+def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
     """The model's `.double()` and the arrays that it was written for."""
     if (evidence.float64_share or 0.0) < _LEAST:
         return []

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from gpudoc.fix.rewrites.held import is_set_once, not_constant
+from gpudoc.fix.rewrites.dependence import is_set_once, not_constant
 from gpudoc.fix.rewrites.vocabulary import CHANGING, DRAWS, FILLS, FRESH, PLAIN_CALLS, PURE, PURE_MORE
 from gpudoc.fix.source import Node, Source
 from gpudoc.fix.tree import (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import libcst as cst
 
-from gpudoc.fix.model import Claim, Evidence
+from gpudoc.fix.model import Claim, RunEvidence
 from gpudoc.fix.rewrites.base import Proposal, Rewrite, RewriteSite, import_edits, insert_line
 from gpudoc.fix.rewrites.loader import data_set, loader_call
-from gpudoc.fix.rewrites.shared import goes_to_default_collate
+from gpudoc.fix.rewrites.sample_aliases import goes_to_default_collate
 from gpudoc.fix.rewrites.workers import ITERABLES, why_not_in_workers
 from gpudoc.fix.rewrites.written import written_later
 from gpudoc.fix.source import Node, Source
@@ -37,7 +37,7 @@ _BASES = frozenset({"Dataset", "object", "Generic"})
 _SAMPLERS = frozenset({"RandomSampler", "SequentialSampler", "DistributedSampler", "WeightedRandomSampler"})
 
 
-def find(source: Source, evidence: Evidence) -> list[Proposal]:
+def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
     """`__getitem__` of the data set that steps wait for, where it does the same work for an index in each epoch."""
     call = loader_call(source, evidence)
     owner = data_set(source, call) if call is not None else None
@@ -55,7 +55,7 @@ def find(source: Source, evidence: Evidence) -> list[Proposal]:
     return [site.change([decorator, *imported], "Each sample stays in memory once it was made.")]
 
 
-def _share(source: Source, evidence: Evidence, owner: cst.ClassDef, reads: Function) -> float:
+def _share(source: Source, evidence: RunEvidence, owner: cst.ClassDef, reads: Function) -> float:
     """The share of a step, 0 to 1, in `__getitem__` and what it calls in this file."""
     spans = [(source.line(one), source.last_line(one)) for one in _reached(source, owner, reads)]
     lines = evidence.lines_in(source.path, least=0.0)

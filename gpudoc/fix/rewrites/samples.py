@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from gpudoc.fix.model import Claim, Evidence
+from gpudoc.fix.model import Claim, RunEvidence
 from gpudoc.fix.rewrites.base import (
     Proposal,
     Rewrite,
@@ -16,8 +16,15 @@ from gpudoc.fix.rewrites.base import (
     statements,
     step_of_indent,
 )
-from gpudoc.fix.rewrites.held import NamedValue, changed_later, init_edit, is_set_once, measured_values, names_read
-from gpudoc.fix.rewrites.shared import SharedParts, goes_to_default_collate
+from gpudoc.fix.rewrites.dependence import (
+    NamedValue,
+    changed_later,
+    init_edit,
+    is_set_once,
+    measured_values,
+    names_read,
+)
+from gpudoc.fix.rewrites.sample_aliases import SharedParts, goes_to_default_collate
 from gpudoc.fix.rewrites.vocabulary import BUILDERS, PARSING, PRETRAINED, READERS, READING, TRANSFORM
 from gpudoc.fix.rewrites.written import reads_only, written_later
 from gpudoc.fix.source import Edit, Node, Source
@@ -48,13 +55,13 @@ _MOST_FILES = 64
 _NOT_PER_SAMPLE = ("__init__", "__len__", "forward", "main")
 
 
-def find_files(source: Source, evidence: Evidence) -> list[Proposal]:
+def find_files(source: Source, evidence: RunEvidence) -> list[Proposal]:
     """A file that is read and parsed again for each sample, of all samples or of some."""
     found = [one for made in measured_values(source, evidence) for one in _per_sample(source, made, FILE)]
     return found + _of_some(source, evidence)
 
 
-def _of_some(source: Source, evidence: Evidence) -> list[Proposal]:
+def _of_some(source: Source, evidence: RunEvidence) -> list[Proposal]:
     """`shard = np.load(path)` and `shard["x"][i]` behind it: a file that holds several samples."""
     found: list[Proposal] = []
     asked: list[Node] = []
@@ -124,7 +131,7 @@ def _chain(source: Source, use: Node) -> list[Node]:
     return found
 
 
-def find_objects(source: Source, evidence: Evidence) -> list[Proposal]:
+def find_objects(source: Source, evidence: RunEvidence) -> list[Proposal]:
     """A tokenizer, a pattern or a transform that is built again for each sample."""
     return [one for made in measured_values(source, evidence) for one in _per_sample(source, made, OBJECT)]
 

@@ -6,7 +6,7 @@ import math
 
 import libcst as cst
 
-from gpudoc.fix.model import Claim, Evidence
+from gpudoc.fix.model import Claim, RunEvidence
 from gpudoc.fix.rewrites.base import (
     Proposal,
     Rewrite,
@@ -137,7 +137,7 @@ def wrapped(site: RewriteSite, condition: str, besides: str) -> Proposal:
     return site.change([head, *moved], besides)
 
 
-def find_logs(source: Source, evidence: Evidence) -> list[Proposal]:
+def find_logs(source: Source, evidence: RunEvidence) -> list[Proposal]:
     """A line that logs or prints in each step."""
     found: list[Proposal] = []
     for statement in statements(source, measured_lines(source, evidence)):
@@ -189,7 +189,7 @@ def _log_seldom(site: RewriteSite, call: cst.Call) -> Proposal:
     return wrapped(site, f"{step} % {_LOG_EVERY} == 0", besides)
 
 
-def find_items(source: Source, evidence: Evidence) -> list[Proposal]:
+def find_items(source: Source, evidence: RunEvidence) -> list[Proposal]:
     """`running += loss.item()` on a GPU, where the sum is only printed."""
     if not evidence.cuda:
         return []

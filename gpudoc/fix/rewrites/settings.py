@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from gpudoc.fix.model import Candidate, Claim, Evidence, Refusal
+from gpudoc.fix.model import Candidate, Claim, Refusal, RunEvidence
 from gpudoc.fix.rewrites.base import Proposal, Rewrite, RewriteSite, add_argument, measured_lines, statements
 from gpudoc.fix.source import Edit, Source
 from gpudoc.fix.tree import argument, bindings, called, calls, dotted, qualified, words
@@ -15,7 +15,7 @@ _FUSED = frozenset({"torch.optim.SGD", "torch.optim.Adam", "torch.optim.AdamW"})
 _VARIABLE = "PYTORCH_CUDA_ALLOC_CONF"
 
 
-def find_fused(source: Source, evidence: Evidence) -> list[Proposal]:
+def find_fused(source: Source, evidence: RunEvidence) -> list[Proposal]:
     """The optimizer whose `step()` takes a tenth of a step or more."""
     found: list[Proposal] = []
     for statement in statements(source, measured_lines(source, evidence, least=_LEAST)):
@@ -56,7 +56,7 @@ def _fused(source: Source, name: str) -> list[Proposal]:
     return [site.change([add_argument(source, call, "fused=True")], "The optimizer adds in another order.")]
 
 
-def find_threads(source: Source, evidence: Evidence) -> list[Proposal]:
+def find_threads(source: Source, evidence: RunEvidence) -> list[Proposal]:
     """`torch.set_num_threads(1)` in a script that leaves cores idle."""
     if evidence.threads is None:
         return []
@@ -84,7 +84,7 @@ def find_threads(source: Source, evidence: Evidence) -> list[Proposal]:
     return found
 
 
-def find_allocator(source: Source, evidence: Evidence) -> list[Proposal]:
+def find_allocator(source: Source, evidence: RunEvidence) -> list[Proposal]:
     """CUDA memory that ran out in pieces; the variable is not part of the source."""
     died = evidence.died_at
     if not evidence.fragmented or died is None or died.file != source.path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from gpudoc.fix.model import Claim, Evidence
+from gpudoc.fix.model import Claim, RunEvidence
 from gpudoc.fix.rewrites.base import Proposal, Rewrite, RewriteSite, add_argument, replace
 from gpudoc.fix.source import Edit, Source
 from gpudoc.fix.tree import argument, called, calls, is_false, is_literal, qualified, words
@@ -26,7 +26,7 @@ _NEED_TABLES = frozenset(
 )
 
 
-def find(source: Source, evidence: Evidence) -> list[Proposal]:
+def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
     """`nn.Embedding(n, d)` where gradients take much of a step and the optimizer leaves rows without one alone."""
     tables = [call for call in calls(source.module) if qualified(source, call.func) in _EMBEDDINGS]
     tables = [call for call in tables if _is_dense(call)]
@@ -48,7 +48,7 @@ def _is_dense(call: cst.Call) -> bool:
     return not any(one.star for one in call.args) and (given is None or is_false(given.value))
 
 
-def _share(source: Source, evidence: Evidence) -> float:
+def _share(source: Source, evidence: RunEvidence) -> float:
     """The share of a step in this file's lines that fill, compute or apply gradients, 0 to 1."""
     lines = {source.line(call) for call in calls(source.module) if called(call) in _UPDATES}
     return sum(hot.share for hot in evidence.lines_in(source.path, least=0.0) if hot.line in lines)

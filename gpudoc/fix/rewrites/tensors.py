@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from gpudoc.fix.model import Claim, Evidence
+from gpudoc.fix.model import Claim, RunEvidence
 from gpudoc.fix.rewrites.base import Proposal, Rewrite, RewriteSite, add_argument, measured_lines, replace, statements
 from gpudoc.fix.rewrites.collate import ID as LISTS
 from gpudoc.fix.rewrites.collate import find_arrays, find_nested
@@ -16,7 +16,7 @@ _SAME_ANYWHERE = frozenset({"torch.zeros", "torch.ones", "torch.eye", "torch.ful
 _RANDOM = frozenset({"torch.rand", "torch.randn", "torch.randint", "torch.randperm", "torch.normal", "torch.bernoulli"})
 
 
-def find_lists(source: Source, evidence: Evidence) -> list[Proposal]:
+def find_lists(source: Source, evidence: RunEvidence) -> list[Proposal]:
     """`torch.tensor([x.tolist() for x in batch])` at a measured line."""
     found: list[Proposal] = []
     for statement in statements(source, measured_lines(source, evidence)):
@@ -59,7 +59,7 @@ def _is_slice(node: cst.Subscript) -> bool:
     return any(isinstance(one.slice, cst.Slice) for one in node.slice)
 
 
-def find_on_cpu(source: Source, evidence: Evidence) -> list[Proposal]:
+def find_on_cpu(source: Source, evidence: RunEvidence) -> list[Proposal]:
     """`torch.zeros(n).to(device)` at a measured line of a script that computes on a GPU."""
     if not evidence.cuda:
         return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from gpudoc.fix.flow import backwards, hidden_backward, is_without_grad
-from gpudoc.fix.model import Claim, Evidence
+from gpudoc.fix.model import Claim, RunEvidence
 from gpudoc.fix.rewrites.base import (
     Proposal,
     Rewrite,
@@ -57,7 +57,7 @@ _READS = {
 _DEPTH = 5
 
 
-def find(source: Source, evidence: Evidence) -> list[Proposal]:
+def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
     """The networks before a measured backward whose gradients nobody uses."""
     lines = set(measured_lines(source, evidence))
     found: list[Proposal] = []

@@ -7,7 +7,7 @@ import itertools
 import libcst as cst
 
 from gpudoc.fix.flow import is_plain, is_without_grad
-from gpudoc.fix.model import Claim, Evidence
+from gpudoc.fix.model import Claim, RunEvidence
 from gpudoc.fix.rewrites.base import Proposal, Rewrite, RewriteSite, measured_lines, statements
 from gpudoc.fix.rewrites.vocabulary import CHANGES_FORWARD, DRAWS, LOOKS, PLAIN_CALLS, PURE, PURE_MORE
 from gpudoc.fix.source import Edit, Node, Source
@@ -45,7 +45,7 @@ _COMPUTES = Pattern(r"^(?:torch|numpy)\.(?:(?:linalg|special|fft)\.)?\w+$|^torch
 _WRITES = ("out", "inplace")
 
 
-def find(source: Source, evidence: Evidence) -> list[Proposal]:
+def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
     """`name = f(...)` at a measured line in a loop, where the next `if` of the same block has all that uses it."""
     found: list[Proposal] = []
     for statement in statements(source, measured_lines(source, evidence)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from gpudoc.fix.flow import FILLING
-from gpudoc.fix.rewrites.held import root
+from gpudoc.fix.rewrites.dependence import root
 from gpudoc.fix.source import Source
 from gpudoc.fix.tree import (
     argument,

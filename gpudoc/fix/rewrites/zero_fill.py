@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from gpudoc.fix.flow import backwards
-from gpudoc.fix.model import Claim, Evidence
+from gpudoc.fix.model import Claim, RunEvidence
 from gpudoc.fix.rewrites.base import Proposal, Rewrite, RewriteSite, drop_argument, measured_lines, statements
 from gpudoc.fix.source import Source
 from gpudoc.fix.tree import (
@@ -37,7 +37,7 @@ _NEEDS_TENSORS = {
 }
 
 
-def find(source: Source, evidence: Evidence) -> list[Proposal]:
+def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
     """`zero_grad(set_to_none=False)` at a measured line."""
     found: list[Proposal] = []
     for statement in statements(source, measured_lines(source, evidence, least=_LEAST)):

@@ -24,7 +24,7 @@ from gpudoc.workload.build import Workload
 from gpudoc.workload.config import Fsdp
 
 if TYPE_CHECKING:
-    from gpudoc.train.state.sharded import Council
+    from gpudoc.train.state.shards import Council
 
 # weights and gradients, and two numbers per weight that Adam keeps; DDP's buckets come on top
 COPIES = {"SGD": 3, "Adam": 4, "AdamW": 4}
@@ -99,7 +99,7 @@ class Sharded(Distributed):
         self._limit_bytes = limit_bytes
         self._model: nn.Module | None = None
         self._gathered_bytes = self._steps = self._peak_bytes = 0
-        from gpudoc.train.state.sharded import Council
+        from gpudoc.train.state.shards import Council
 
         with off_stdout():
             group = dist.new_group(backend="gloo", timeout=timedelta(seconds=PATIENCE_SECONDS))

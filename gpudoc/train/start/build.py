@@ -40,7 +40,7 @@ from gpudoc.train.start.profiles import Chosen, RunProfile, lasting, of_run
 from gpudoc.train.start.profiles import choose as choose_profile
 from gpudoc.train.start.room import is_taken, no_room
 from gpudoc.train.state.capture import restore, restore_rng
-from gpudoc.train.state.loaded import Loaded, load
+from gpudoc.train.state.restore import Loaded, load
 from gpudoc.train.state.run_dir import RunChoice, cut_metrics, identity, lock_run, write_config
 from gpudoc.train.state.run_dir import choose as choose_run
 from gpudoc.train.step import schedule

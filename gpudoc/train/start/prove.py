@@ -18,7 +18,7 @@ from gpudoc.progress import SILENT, Progress
 from gpudoc.temporary import TemporaryFolder
 from gpudoc.train.start.identity import digest
 from gpudoc.train.state import checkpoint
-from gpudoc.train.state.loaded import load
+from gpudoc.train.state.restore import load
 
 SCHEMA = "gpudoc.prove.v1"
 STEPS = 12

@@ -16,7 +16,7 @@ from gpudoc.train.document import RescueRow
 from gpudoc.train.ranks.protocol import inside
 from gpudoc.train.state import checkpoint
 from gpudoc.train.state.checkpoint import Content
-from gpudoc.train.state.loaded import Loaded
+from gpudoc.train.state.restore import Loaded
 from gpudoc.train.state.staging import Staging
 from gpudoc.train.step.step import Stepper
 
@@ -61,10 +61,10 @@ def capture(
     shards: Mapping[str, torch.Tensor] = {}
     if parts.ranks.is_sharded:
         from gpudoc.train.ranks.fsdp import council_of
-        from gpudoc.train.state import sharded
+        from gpudoc.train.state.shards import capture as capture_shards
 
         copies = staging or Staging(torch.device("cpu"))
-        shards, optimizer = sharded.capture(parts.model, parts.optimizer, council_of(parts.ranks), copies)
+        shards, optimizer = capture_shards(parts.model, parts.optimizer, council_of(parts.ranks), copies)
         model = checkpoint.whole_model(parts.model, keep=parts.ranks.rank == 0) if whole else {}
     else:
         optimizer = cast("dict[str, object]", checkpoint.host_copy(parts.optimizer.state_dict(), staging))
@@ -123,7 +123,7 @@ def _restore_tensors(loaded: Loaded, stepper: Stepper) -> None:
     from gpudoc.train.ranks.fsdp import council_of, spread_optimizer
 
     if loaded.is_sharded:
-        from gpudoc.train.state.sharded import read_into
+        from gpudoc.train.state.shards import read_into
 
         read_into(loaded.path, parts.model, parts.optimizer, loaded.optimizer, council_of(parts.ranks))
         return

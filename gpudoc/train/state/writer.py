@@ -11,7 +11,7 @@ from gpudoc.train.events import Saved
 from gpudoc.train.state.checkpoint import Content, Fault, write
 
 if TYPE_CHECKING:
-    from gpudoc.train.state.sharded import Council
+    from gpudoc.train.state.shards import Council
 
 
 class Writer:
@@ -82,6 +82,6 @@ class Writer:
     def _write(self, content: Content, keep: tuple[int, ...]) -> Path:
         if self._council is None:
             return write(self.folder, content, keep=keep, fault=self._fault)
-        from gpudoc.train.state.sharded import write_together
+        from gpudoc.train.state.shards import write_together
 
         return write_together(self.folder, content, self._council, keep=keep, fault=self._fault)

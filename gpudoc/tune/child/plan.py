@@ -202,7 +202,7 @@ def _peak_on_cpu(prepared: Prepared, plan: Plan) -> Callable[[int], int]:
 
 def _planned(prepared: Prepared, request: TrialRequest, place: RankPlace, accumulation: int) -> Plan:
     from gpudoc import plan
-    from gpudoc.plan.saved import with_small_state
+    from gpudoc.plan.savings import with_small_state
 
     variant = request.variant
     settings = plan.PlanSettings(

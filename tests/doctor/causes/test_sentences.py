@@ -2,13 +2,13 @@ import pytest
 
 from gpudoc.doctor.causes.sentences import together
 from gpudoc.doctor.causes.sign import words
-from gpudoc.facts.readers.model import Line, Text
+from gpudoc.facts.readers.model import CleanText, Line
 
 DOG, BARKS, NIGHT = words(r"\bdog\b"), words(r"\bbark\w*"), words(r"\bnight\b")
 
 
 def text(said):
-    return Text(tuple(Line(i, line) for i, line in enumerate(said.split("\n"), 1)))
+    return CleanText(tuple(Line(i, line) for i, line in enumerate(said.split("\n"), 1)))
 
 
 CAT = words("猫")

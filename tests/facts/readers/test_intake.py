@@ -17,7 +17,7 @@ from gpudoc.facts.model import KernelCheck, Machine, TorchBuild
 from gpudoc.facts.readers import intake, large_file
 from gpudoc.facts.readers.clean import clean
 from gpudoc.facts.readers.gather import Gather
-from gpudoc.facts.readers.model import Text
+from gpudoc.facts.readers.model import CleanText
 from tests.facts.readers.bug_report import bug_report
 
 
@@ -269,7 +269,7 @@ def test_a_reader_that_is_not_imported_for_a_text_would_have_found_nothing_in_it
     reader, num_left_out, num_found = import_module(f"gpudoc.facts.readers.{name}"), 0, 0
     for words in texts_of(name):
         try:
-            text = Text(clean(words.encode("utf-8", errors="replace"), ""))
+            text = CleanText(clean(words.encode("utf-8", errors="replace"), ""))
         except GpudocError:
             # nothing is left of it
             continue

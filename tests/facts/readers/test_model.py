@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from gpudoc.facts.readers.model import Line, Text
+from gpudoc.facts.readers.model import CleanText, Line
 from gpudoc.facts.readers.words import Words
 from gpudoc.patterns import Pattern
 
-TEXT = Text((Line(1, "The GPU   has"), Line(2, "fallen off"), Line(5, "the bus today")))
+TEXT = CleanText((Line(1, "The GPU   has"), Line(2, "fallen off"), Line(5, "the bus today")))
 
 
 def test_a_sentence_wrapped_over_lines_is_found_and_cites_where_it_begins():
@@ -33,7 +33,7 @@ def test_an_origin_names_file_and_line():
 
 
 def test_a_latin_word_ends_where_chinese_begins():
-    text = Text((Line(1, "训练时GPU利用率低于20%的时候"), Line(2, "plain line")))
+    text = CleanText((Line(1, "训练时GPU利用率低于20%的时候"), Line(2, "plain line")))
     assert text.find(Words(r"\bgpu\b")) is not None
     assert text.find(Words(r"\b20%")).line.text == "训练时GPU利用率低于20%的时候"
     assert text.find(Words("plain line")).line.number == 2
@@ -59,7 +59,7 @@ class _Counted(Words):
 
 
 def test_a_text_is_searched_once_for_words_that_many_rows_ask_for():
-    text = Text((Line(1, "CUDA out of memory"),))
+    text = CleanText((Line(1, "CUDA out of memory"),))
     words, others = _Counted("out of memory"), _Counted("no such words")
     assert [text.find(words)[0], text.find(words)[0]] == ["out of memory"] * 2
     assert text.find(others) is text.find(others) is None

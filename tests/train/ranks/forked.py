@@ -22,7 +22,7 @@ die_with_parent(int(sys.argv[1]))
 # an optimizer imports torch's compiler when it is made
 import torch._dynamo, torch.distributed.checkpoint, torch.distributed.fsdp
 from torch.distributed import TCPStore
-import gpudoc.train.ranks.fsdp, gpudoc.train.state.sharded
+import gpudoc.train.ranks.fsdp, gpudoc.train.state.shards
 from gpudoc.train.start.launch import exit_rank
 
 def be_rank(order, rank, port, parent):

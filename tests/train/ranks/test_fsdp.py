@@ -12,7 +12,7 @@ from gpudoc.train.ranks.fsdp import council_of, must_shard, spread_like
 from gpudoc.train.ranks.protocol import Alone, own_part, whole
 from gpudoc.train.start.identity import digest
 from gpudoc.train.state import checkpoint
-from gpudoc.train.state.loaded import load
+from gpudoc.train.state.restore import load
 from tests.standin.gpus import IS_STANDIN
 from tests.train.ranks.test_distributed import told, torchrun
 from tests.train.start.test_place import CONFIG, MODULE
@@ -244,8 +244,8 @@ def test_two_gpus_shard_over_nccl(tmp_path):
         optimizer.step()
         moved = (whole(model.weight) - before).abs().max().item()
         from gpudoc.train.state import checkpoint
-        from gpudoc.train.state.loaded import load
-        from gpudoc.train.state.sharded import capture, read_into, write_together
+        from gpudoc.train.state.restore import load
+        from gpudoc.train.state.shards import capture, read_into, write_together
         from gpudoc.train.state.staging import Staging
         staging = Staging(device)
         spread, state = capture(model, optimizer, ranks.council, staging)

@@ -17,7 +17,7 @@ from gpudoc.train.ranks.protocol import Alone
 from gpudoc.train.request import TrainRequest
 from gpudoc.train.settings import TrainSettings
 from gpudoc.train.start import assemble, build
-from gpudoc.train.state.loaded import load
+from gpudoc.train.state.restore import load
 from gpudoc.train.stop import Stop
 from gpudoc.units import format_bytes
 from tests.train.support import forget_limit, metrics, summary, train, train_here, write_workload

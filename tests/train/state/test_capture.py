@@ -14,7 +14,7 @@ from gpudoc.train.data.draws import Generators
 from gpudoc.train.start.identity import digest
 from gpudoc.train.state import checkpoint
 from gpudoc.train.state.capture import copied_bytes, load_model, restore_rng, rng_document
-from gpudoc.train.state.loaded import load
+from gpudoc.train.state.restore import load
 from tests.train.support import metrics, train_here, write_workload
 from tests.train.torchao_like import hide, plant
 

@@ -1,8 +1,8 @@
 import pytest
 
 from gpudoc.doctor.causes.sign import words
-from gpudoc.doctor.measured import measured
-from gpudoc.facts.readers.model import Line, Text
+from gpudoc.doctor.shares import measured
+from gpudoc.facts.readers.model import CleanText, Line
 
 SHARE = words(r"(?P<share>\d+\.\d+) % in (?:loader|reader)")
 STEP = words(r"step (?P<whole>\d+\.\d+) data (?P<part>\d+\.\d+)")
@@ -12,7 +12,7 @@ PARTS = words(r"fwd (?P<whole_fwd>\d+\.\d+) bwd (?P<whole_bwd>\d+\.\d+) sync (?P
 
 
 def ask(said, lines, least=30.0):
-    text = Text(tuple(Line(number, line) for number, line in enumerate(said.split("\n"), 1)))
+    text = CleanText(tuple(Line(number, line) for number, line in enumerate(said.split("\n"), 1)))
     found = measured(text, lines, "profile")
     return None if found is None or found.percent < least else (found.seen.value, found.seen.origin)
 

@@ -7,7 +7,7 @@ import torch
 
 from gpudoc.errors import GpudocError
 from gpudoc.train.state import checkpoint
-from gpudoc.train.state.loaded import load
+from gpudoc.train.state.restore import load
 from tests.train.state.test_checkpoint import content
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpudoc.facts.model import NOT_READ
-from gpudoc.fleet.expected import expectations
+from gpudoc.fleet.expectation import expectations
 from gpudoc.fleet.record import FleetGpu, FleetNode, FleetReading, FleetRecord, Measure, Spot
 
 H100 = {

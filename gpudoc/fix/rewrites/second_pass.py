@@ -5,9 +5,9 @@ from __future__ import annotations
 import libcst as cst
 
 from gpudoc.fix.flow import backwards, feeding_backward, key
-from gpudoc.fix.model import Claim, Evidence
+from gpudoc.fix.model import Claim, RunEvidence
 from gpudoc.fix.rewrites.base import Proposal, Rewrite, RewriteSite, measured_lines, replace, statements
-from gpudoc.fix.rewrites.held import changes_in_place, root
+from gpudoc.fix.rewrites.dependence import changes_in_place, root
 from gpudoc.fix.rewrites.vocabulary import CHANGES_FORWARD, DRAWS
 from gpudoc.fix.source import Node, Source
 from gpudoc.fix.tree import (
@@ -33,7 +33,7 @@ _CHANGES_MODEL = frozenset(
 )
 
 
-def find(source: Source, evidence: Evidence) -> list[Proposal]:
+def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
     """A call that stands above in the same block already, at a measured line."""
     found: list[Proposal] = []
     for statement in statements(source, measured_lines(source, evidence)):

@@ -55,7 +55,7 @@ def load(path: Path, *, parts: bool = False) -> Loaded:
         model = {} if sharded else load_file(path / WEIGHTS)
         optimizer = _load_pt(path / "optimizer.pt")
         if sharded and not parts:
-            from gpudoc.train.state.sharded import read_whole
+            from gpudoc.train.state.shards import read_whole
 
             model, optimizer = read_whole(path, optimizer)
     except GpudocError:

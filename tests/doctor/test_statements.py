@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gpudoc.doctor.likelihood import facts_of
-from gpudoc.doctor.stated import stated
+from gpudoc.doctor.statements import stated
 from gpudoc.facts.readers import read
 
 

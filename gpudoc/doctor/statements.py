@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping
 
 from gpudoc.doctor.causes.sign import Listed
-from gpudoc.facts.readers.model import Line, Text
+from gpudoc.facts.readers.model import CleanText, Line
 from gpudoc.facts.readers.pace import read_pace
 from gpudoc.knowledge.signature_rows import stated_lists
 
@@ -19,7 +19,7 @@ def _lists() -> Mapping[str, Listed]:
     return {name: Listed(name) for name in stated_lists()}
 
 
-def stated(text: Text) -> dict[str, Line]:
+def stated(text: CleanText) -> dict[str, Line]:
     """The facts that a text states, each with the line that states it."""
     found = {name: mention.line for name, words in _lists().items() if (mention := text.find(words)) is not None}
     pace = read_pace(text.lines) if any(word in text.lowered for word in _TIMED) else None

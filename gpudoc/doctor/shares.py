@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gpudoc.doctor.causes.sign import quote
 from gpudoc.doctor.model import Observation, observe
-from gpudoc.facts.readers.model import Mention, Text
+from gpudoc.facts.readers.model import CleanText, Mention
 from gpudoc.facts.readers.words import Words
 from gpudoc.patterns import IGNORECASE, Pattern
 from gpudoc.units import format_count
@@ -34,7 +34,7 @@ class Measured:
     is_apart: bool = False
 
 
-def measured(text: Text, lines: Words, fact: str) -> Measured | None:
+def measured(text: CleanText, lines: Words, fact: str) -> Measured | None:
     """The largest share of the time that these lines state; None where they state none.
 
     A line has the share itself in a group `share`. Or it has a step's times: a group `part`, and one or several groups

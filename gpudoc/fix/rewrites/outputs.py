@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import libcst as cst
 
-from gpudoc.fix.model import Claim, Evidence
+from gpudoc.fix.model import Claim, RunEvidence
 from gpudoc.fix.rewrites.base import Proposal, Rewrite, RewriteSite, measured_lines, replace, statements
-from gpudoc.fix.rewrites.held import root
+from gpudoc.fix.rewrites.dependence import root
 from gpudoc.fix.source import Node, Source
 from gpudoc.fix.tree import below, bindings, binds, called, calls, loops_around, qualified, scope_of, uses
 
@@ -18,7 +18,7 @@ _BY_NUMBER = frozenset({"sigmoid", "float", "cpu", "detach"})
 _DONE = frozenset({"argmax", "tolist", "numpy", "item", "indices"})
 
 
-def find(source: Source, evidence: Evidence) -> list[Proposal]:
+def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
     """`kept.append(logits)` or `[model(x) for x in ...]` where of all that is kept the largest column is asked for."""
     lines = [line for file, line in evidence.keeps_at if file == source.path]
     asked = statements(source, [*lines, *measured_lines(source, evidence)])

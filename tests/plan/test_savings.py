@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gpudoc.plan import saved
+from gpudoc.plan import savings
 from gpudoc.plan.memory import MemoryModel, WorkModel
 from gpudoc.plan.planning import Plan
 from gpudoc.plan.tape import GATHER, REDUCE, StepPhase, Storage, StorageKind, Work
@@ -48,26 +48,26 @@ def sizes(plan):
 
 
 def test_eight_bits_take_a_byte_an_element_and_a_scale_for_each_256():
-    found = sizes(saved.with_small_state(traced()))
+    found = sizes(savings.with_small_state(traced()))
     assert found[4] == 200 * KIB + 200 * KIB // 256 * 4 + 1024
     # what has few elements stays, and so does all that is no state
     assert found[:4] + found[5:] == sizes(traced())[:4] + sizes(traced())[5:]
     # torchao leaves a tensor alone that its blocks do not divide
     odd = np.array([800 * KIB + 4 * (block is BLOCKS[4]) for block in BLOCKS], dtype=np.int64)
     plan = replace(traced(), memory=replace(traced().memory, points=(odd, odd)))
-    assert sizes(saved.with_small_state(plan))[4] == 800 * KIB + 4
+    assert sizes(savings.with_small_state(plan))[4] == 800 * KIB + 4
 
 
 def test_on_other_ranks_only_what_is_spread_changes():
-    assert sizes(saved.over(traced(), 8)) == sizes(traced())
-    found = sizes(saved.over(traced(), 16))
+    assert sizes(savings.over(traced(), 8)) == sizes(traced())
+    found = sizes(savings.over(traced(), 16))
     assert found[0] == 200 * KIB
     assert found[1:3] == [16 * KIB, 1600 * KIB]
     assert found[4] == 400 * KIB
 
 
 def test_in_the_hosts_memory_lies_all_that_is_spread_and_a_part_of_a_block_is_on_its_way():
-    plan = saved.offloaded(traced(), 8)
+    plan = savings.offloaded(traced(), 8)
     assert sizes(plan)[:6] == [0, 16 * KIB, 1600 * KIB, 0, 0, 0]
     assert sizes(plan)[6] == 2 * 1600 * KIB // 8
     assert plan.memory.events.tolist() == [0, 1, 2, 6, ~6, 3, 4, 5]
@@ -75,16 +75,16 @@ def test_in_the_hosts_memory_lies_all_that_is_spread_and_a_part_of_a_block_is_on
 
 
 def test_every_gpu_receives_what_the_others_hold():
-    found = saved.exchange_of(traced(), 8)
+    found = savings.exchange_of(traced(), 8)
     # 800 KiB gathered twice, 1600 KiB summed; an eighth of each is its own
     assert found.link_bytes == 3200 * KIB * 7 // 8
     assert (found.up_bytes, found.down_bytes, found.host_bytes) == (0, 0, 0)
-    assert saved.exchange_of(traced(), 2).link_bytes == 3200 * KIB // 2
-    assert saved.exchange_of(traced(), 1).link_bytes == 0
+    assert savings.exchange_of(traced(), 2).link_bytes == 3200 * KIB // 2
+    assert savings.exchange_of(traced(), 1).link_bytes == 0
 
 
 def test_offloaded_weights_come_in_float32_and_gradients_leave():
-    found = saved.exchange_of(traced(), 8, is_offloaded=True)
+    found = savings.exchange_of(traced(), 8, is_offloaded=True)
     assert found.up_bytes == 2 * 1600 * KIB // 8
     assert found.down_bytes == 1600 * KIB // 8
     assert found.host_bytes == 1600 * KIB + 512
@@ -92,4 +92,4 @@ def test_offloaded_weights_come_in_float32_and_gradients_leave():
 
 def test_only_adam_has_a_narrow_twin(tmp_path):
     quickstart = load_workload("quickstart")
-    assert saved.can_shrink(quickstart) == quickstart.config.optimizer.target.startswith("torch.optim:Adam")
+    assert savings.can_shrink(quickstart) == quickstart.config.optimizer.target.startswith("torch.optim:Adam")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from gpudoc.fix.model import Evidence
+from gpudoc.fix.model import RunEvidence
 from gpudoc.fix.rewrites.base import insert_line, measured_lines, statements
 from gpudoc.fix.rewrites.vocabulary import CHANGING, OPTIONS, READS_ONLY, VIEWS
 from gpudoc.fix.source import Edit, Node, Source
@@ -46,7 +46,7 @@ class NamedValue:
     value: cst.BaseExpression
 
 
-def measured_values(source: Source, evidence: Evidence) -> Iterator[NamedValue]:
+def measured_values(source: Source, evidence: RunEvidence) -> Iterator[NamedValue]:
     """The statements `name = value` that take a measured share of a step."""
     for statement in statements(source, measured_lines(source, evidence)):
         if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:

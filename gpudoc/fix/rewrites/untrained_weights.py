@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from gpudoc.fix.flow import backwards, hidden_backward
-from gpudoc.fix.model import Claim, Evidence
+from gpudoc.fix.model import Claim, RunEvidence
 from gpudoc.fix.rewrites.base import Proposal, Rewrite, RewriteSite, insert_line, measured_lines
 from gpudoc.fix.source import Source
 from gpudoc.fix.tree import (
@@ -44,7 +44,7 @@ _READS = {
 }
 
 
-def find(source: Source, evidence: Evidence) -> list[Proposal]:
+def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
     """The one optimizer of a file that has a part of the model whose backward takes time or memory."""
     lines = set(measured_lines(source, evidence))
     if not any(source.line(one) in lines for one in backwards(source.module)) or _CHOOSES & words(source):

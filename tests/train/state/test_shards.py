@@ -14,8 +14,8 @@ from torch.distributed.checkpoint.metadata import _MEM_FORMAT_ENCODING
 from gpudoc.errors import GpudocError
 from gpudoc.train.start.identity import digest
 from gpudoc.train.state import checkpoint
-from gpudoc.train.state.loaded import load
-from gpudoc.train.state.sharded import _Unpickler, read_into, reason_of
+from gpudoc.train.state.restore import load
+from gpudoc.train.state.shards import _Unpickler, read_into, reason_of
 from tests.train.ranks.test_distributed import told
 
 # a bias of 3 over 2 ranks is cut unevenly, and one of 1 leaves a rank without any of it
@@ -24,8 +24,8 @@ from gpudoc.train.state import checkpoint
 from gpudoc.train.state.checkpoint import Content
 from gpudoc.train.ranks.fsdp import Sharded
 from gpudoc.train.start.identity import digest
-from gpudoc.train.state.loaded import load
-from gpudoc.train.state.sharded import capture, read_into, write_together
+from gpudoc.train.state.restore import load
+from gpudoc.train.state.shards import capture, read_into, write_together
 from gpudoc.train.state.staging import Staging
 join(place, torch.device("cpu"))
 ranks = Sharded(place, torch.device("cpu"))
@@ -235,7 +235,7 @@ def test_a_few_bytes_that_ask_for_gigabytes_are_no_metadata(written, forked, tmp
         tmp_path,
         """
 from resource import RUSAGE_SELF, getrusage
-from gpudoc.train.state.loaded import load
+from gpudoc.train.state.restore import load
 before = getrusage(RUSAGE_SELF).ru_maxrss
 try:
     load(out / "checkpoints" / "step-2")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from gpudoc.fix.model import Claim, Evidence
+from gpudoc.fix.model import Claim, RunEvidence
 from gpudoc.fix.rewrites.base import (
     Proposal,
     RewriteSite,
@@ -16,7 +16,7 @@ from gpudoc.fix.rewrites.base import (
     statements,
     step_of_indent,
 )
-from gpudoc.fix.rewrites.held import NamedValue, changed_later, init_edit, root
+from gpudoc.fix.rewrites.dependence import NamedValue, changed_later, init_edit, root
 from gpudoc.fix.rewrites.pure import PureLines, other_types
 from gpudoc.fix.source import Edit, Node, Source
 from gpudoc.fix.tree import (
@@ -43,7 +43,7 @@ _LEAST = 0.05
 _ONCE = frozenset({"__init__", "main", "setup", "__len__"})
 
 
-def find_built(source: Source, evidence: Evidence) -> list[Proposal]:
+def find_built(source: Source, evidence: RunEvidence) -> list[Proposal]:
     """`bias = self.make_bias(t)`, or the loops that fill a table, at measured lines."""
     found: list[Proposal] = []
     for statement in statements(source, measured_lines(source, evidence, least=0.01)):
@@ -203,7 +203,7 @@ class _Place:
         return newline.join([f"{indent}if {self.test}:", *(f"{indent}{step}{line}" for line in self.keep(value))])
 
 
-def _of_lines(source: Source, evidence: Evidence, statement: Node) -> list[Proposal]:
+def _of_lines(source: Source, evidence: RunEvidence, statement: Node) -> list[Proposal]:
     """Lines that fill a table in loops, of which one name is used behind them."""
     for block, start in _levels(source, statement):
         loop = block.body[start]

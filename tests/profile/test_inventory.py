@@ -8,7 +8,7 @@ import pytest
 
 import gpudoc
 from gpudoc.profile import store
-from gpudoc.profile.kept import find_kept, remove
+from gpudoc.profile.inventory import find_kept, remove
 from gpudoc.tune.search.journal import Header, open_journal
 
 from .test_store import tuned
