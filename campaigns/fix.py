@@ -117,9 +117,9 @@ def plain(printed):
     return [DURATION.sub("#", line).rstrip() for line in printed.splitlines()]
 
 
-def span_of(events, steps):
-    """Seconds a step over the steps that the proof saw, and the peak until then in bytes."""
-    part = events[WARM - 1 : WARM + steps]
+def span_of(events, steps, first):
+    """Seconds a step over the steps that the proof timed, those after the `first`, and the peak until then in bytes."""
+    part = events[max(WARM, first) - 1 : WARM + steps]
     return (part[-1][0] - part[0][0]) / max(1, len(part) - 1), part[-1][1] * 1024
 
 
@@ -142,7 +142,8 @@ def repeat(name, label, document):
         shorter = [run_timed(name, folder, arguments, limit=0, steps=steps + WARM) for folder in reversed(folders)][
             ::-1
         ]
-    spans = [[span_of(one["events"], steps) for one in sides] for sides in zip(whole, shorter, strict=True)]
+    first = next((one["digested"] or 0 for one in document["accepted"]), 0)
+    spans = [[span_of(one["events"], steps, first) for one in sides] for sides in zip(whole, shorter, strict=True)]
     (old, new), (old_peaks, new_peaks) = ([[span[which] for span in side] for side in spans] for which in (0, 1))
     return {
         **row, "steps": steps, "gain": round(sum(old) / sum(new), 4), "low": round(min(old) / max(new), 4),

@@ -17,7 +17,8 @@ FIX = "gpudoc.fix.v1"
 class FixChange:
     """One change that was tried: `claim` is how much stayed as it was, None where nothing could be compared.
 
-    `gain` is how many times as fast, with the two launches that are furthest apart; bytes are of the peak of memory.
+    `gain` is how many times as fast, with the two launches that are furthest apart, in the steps after the `digested`
+    first ones, whose batches were compared (None: in all steps); bytes are of the peak of memory.
     """
 
     rewrite: str
@@ -30,6 +31,7 @@ class FixChange:
     peak_before: int | None
     peak_after: int | None
     steps: int
+    digested: int | None
     besides: tuple[str, ...]
 
 
@@ -117,5 +119,6 @@ def _change(proof: FixProof) -> FixChange:
         peak_before=proof.peak_before,
         peak_after=proof.peak_after,
         steps=proof.steps,
+        digested=proof.digested,
         besides=candidate.besides,
     )

@@ -50,7 +50,8 @@ class FixProof:
 
     `steps` were compared on both sides, across `boundaries` of epochs; `gain` is how many times as fast; `lives` says
     that the script died of memory and no longer does, `is_open` that there was no time to tell. `rounding` is how far
-    losses lie apart where they are not equal. The batches of the `digested` first steps were compared, None: of all.
+    losses lie apart where they are not equal. The batches of the `digested` first steps were compared, and the steps
+    after them were timed; None: all steps.
     `without_limit`: the script as it is ran without the limit of memory under which the changed one lives.
     """
 
@@ -240,9 +241,9 @@ def _peaks(runs: Sequence[RecordedRun]) -> list[int]:
     return [run.peak_bytes for run in runs if run.peak_bytes is not None]
 
 
-def _faster(span: GainSpan) -> str:
-    """The ratio with its bounds; where parts of launches overlap, what whole launches show comes first."""
-    told = f"{span.middle:.2f} times as fast"
+def _faster(span: GainSpan, digested: int | None) -> str:
+    """The ratio, its steps and bounds; where parts of launches overlap, what whole launches show comes first."""
+    told = f"{span.middle:.2f} times as fast" + (f" from step {digested + 1} on" if digested else "")
     if span.sure is None or span.low > 1:
         return f"{told} ({span.low:.2f} to {span.high:.2f})"
     return f"{told}, at least {span.sure:.2f} between whole launches (parts of them: {span.low:.2f} to {span.high:.2f})"
@@ -254,7 +255,7 @@ def describe(proof: FixProof) -> str:
     if proof.lives:
         parts.append("it no longer runs out of memory")
     if (proof.is_faster or proof.without_limit) and proof.gain is not None:
-        parts.append(_faster(proof.gain))
+        parts.append(_faster(proof.gain, proof.digested))
     if (proof.saves or proof.lives) and proof.peak_before and proof.peak_after:
         before = "without the limit" if proof.without_limit else "before"
         parts.append(f"peak memory {format_bytes(proof.peak_after)}, {format_bytes(proof.peak_before)} {before}")

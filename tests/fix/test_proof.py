@@ -71,8 +71,10 @@ def test_the_interval_is_as_wide_as_the_speed_of_the_launches_goes_up_and_down()
     assert proof(slow, wide).gain.low < 1
 
 
-def test_the_proof_says_whose_batches_were_compared():
-    assert describe(proof([run(2.0, digested=7)] * 2, [run(1.0, digested=7)] * 2)).endswith(
+def test_the_proof_says_whose_batches_were_compared_and_which_steps_were_timed():
+    said = describe(proof([run(2.0, digested=7)] * 2, [run(1.0, digested=7)] * 2))
+    assert said.startswith("2.00 times as fast from step 8 on (")
+    assert said.endswith(
         "losses, parameters, optimizer and random numbers are bit-identical over 20 steps and 1 epoch boundary, "
         "and the batches of the first 7 (4 launches)"
     )
