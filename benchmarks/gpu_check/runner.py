@@ -134,34 +134,35 @@ def run(command: Sequence[str], limit_s: float, environment: Mapping[str, str] |
     """A command in a separate session, at most so long; nothing that it started is left, whatever happens."""
     # what ran before, a program that called this has started
     known = _children()
-    process = subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": _with_root(os.environ.get("PYTHONPATH", "")), **(environment or {})},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-        preexec_fn=partial(die_with_parent, os.getpid()),
-    )
     kept: list[deque[bytes]] = [deque(maxlen=KEPT_LINES), deque(maxlen=KEPT_LINES)]
-    readers = [
-        threading.Thread(target=_keep, args=pair, daemon=True)
-        for pair in zip((process.stdout, process.stderr), kept, strict=True)
-    ]
-    for reader in readers:
-        reader.start()
+    readers: list[threading.Thread] = []
+    process: subprocess.Popen[bytes] | None = None
     status: int | None = None
     left: list[str] = []
+    # a signal may come as soon as the process runs, before it has its name here
     try:
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": _with_root(os.environ.get("PYTHONPATH", "")), **(environment or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            preexec_fn=partial(die_with_parent, os.getpid()),
+        )
+        for pair in zip((process.stdout, process.stderr), kept, strict=True):
+            readers.append(threading.Thread(target=_keep, args=pair, daemon=True))
+            readers[-1].start()
         with contextlib.suppress(subprocess.TimeoutExpired):
             status = process.wait(limit_s)
             psutil.wait_procs(_children(known), timeout=GRACE_S)
             left = [_describe(one) for one in _children(known)]
     finally:
         stuck = end_all(known)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(0.0)
+        if process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(0.0)
     for reader in readers:
         reader.join(GRACE_S)
     output, errors = (b"".join(lines.copy()).decode("utf-8", "replace") for lines in kept)

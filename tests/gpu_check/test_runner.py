@@ -78,6 +78,19 @@ def test_a_signal_in_the_middle_ends_the_step_and_puts_back_what_it_changed(tmp_
     assert (tmp_path / "back").exists()
 
 
+def test_a_signal_that_comes_before_the_process_has_a_name_ends_it_too(monkeypatch):
+    start, started = subprocess.Popen, []
+
+    def interrupted(*arguments, **options):
+        started.append(start(*arguments, **options))
+        raise runner.StopError("SIGINT")
+
+    monkeypatch.setattr(runner.subprocess, "Popen", interrupted)
+    with pytest.raises(runner.StopError):
+        runner.run([sys.executable, "-c", "import time; time.sleep(600)"], 60.0)
+    assert_ended(started[0].pid)
+
+
 def test_memory_that_is_still_held_on_a_gpu_fails_the_step(monkeypatch):
     monkeypatch.setattr(runner, "SETTLE_S", 0.0)
     monkeypatch.setattr(runner, "held", lambda: (100 << 20, 612 << 20, None))
