@@ -142,7 +142,8 @@ def repeat(name, label, document):
         shorter = [run_timed(name, folder, arguments, limit=0, steps=steps + WARM) for folder in reversed(folders)][
             ::-1
         ]
-    first = next((one["digested"] or 0 for one in document["accepted"]), 0)
+    # a row of an earlier commit does not say it
+    first = next((one.get("digested") or 0 for one in document["accepted"]), 0)
     spans = [[span_of(one["events"], steps, first) for one in sides] for sides in zip(whole, shorter, strict=True)]
     (old, new), (old_peaks, new_peaks) = ([[span[which] for span in side] for side in spans] for which in (0, 1))
     return {

@@ -24,7 +24,7 @@ def table():
 def change(rewrite="anomaly-off", line=10, proof="2.00 times as fast (1.90 to 2.10)", why=""):
     return {
         "rewrite": rewrite, "line": line, "claim": "exact", "proof": proof, "why": why, "gain": (2.0, 1.9, 2.1),
-        "steps": 9,
+        "steps": 9, "digested": None,
     }  # fmt: skip
 
 
@@ -96,6 +96,14 @@ def test_a_folder_is_another_one_after_any_change(table, tmp_path):
     assert table.digest(tmp_path) == before
     (tmp_path / "empty").mkdir()
     assert table.digest(tmp_path) != before
+
+
+@pytest.mark.parametrize(("digested", "seconds"), [(0, 2.0), (7, 1.0)])
+def test_a_repeated_proof_times_the_steps_that_the_proof_timed(table, digested, seconds):
+    # the first seven steps fill what the later ones find
+    times = [0.0, 3.0, 6.0, 9.0, 12.0, 15.0, 18.0, 19.0, 20.0, 21.0, 22.0]
+    part, _ = table.span_of([(at, 1) for at in times], 8, digested)
+    assert part == seconds
 
 
 def test_a_repeated_proof_runs_both_scripts_and_compares_what_they_print(table, tmp_path, monkeypatch):
