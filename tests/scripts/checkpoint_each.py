@@ -1,4 +1,4 @@
-"""Saves the model after every third step."""
+"""Saves the model after every step."""
 
 import pathlib
 import tempfile
@@ -11,8 +11,7 @@ place = pathlib.Path(tempfile.mkdtemp(), "last.pt")
 
 
 def save(step, model, loss):
-    if step % 3 == 0:
-        torch.save({"model": model.state_dict(), "step": step}, place)
+    torch.save({"model": model.state_dict(), "step": step}, place)
 
 
 threads()
