@@ -169,14 +169,14 @@ def _shares(split: RunTimes, seconds: float) -> str:
 def _applied(finished: RunEnd) -> list[str]:
     """What the inside did with the order, at each loader that it was for."""
     order = finished.applied.order
-    if order.loader is None and order.batch is None:
+    if (order.loader is None and order.batch is None) or not finished.ranks:
         return []
-    built = [loader for seen in finished.ranks[:1] for loader in seen.loaders]
+    built = finished.ranks[0].loaders
     changed = [loader for loader in built if loader.applied or loader.refused]
     if changed:
         return list(dict.fromkeys(line for loader in changed for line in _of_loader(loader)))
     same = dict.fromkeys(loader.place for loader in built if loader.key in order.keys)
-    if same or not finished.ranks:
+    if same:
         return [f"{place}: already has the settings of the profile" for place in same]
     return ["no loader in the profile was built, so none of its settings were applied"]
 
