@@ -79,11 +79,14 @@ def ask_fix(name, label, folder):
     return {"code": done.returncode, "seconds": seconds, "untouched": digest(folder) == before, "document": document}
 
 
-def run_timed(name, folder, arguments, *, limit, steps):
+def run_timed(name, folder, arguments, *, limit, steps, environment=None):
     """One launch without gpudoc: the time of each optimizer step, the peak at each, what was printed, the exit code."""
     with tempfile.NamedTemporaryFile("r") as told:
         command = [sys.executable, __file__, "--timed", told.name, str(limit), str(steps), name, *arguments]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=MOST_S)
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, check=False, timeout=MOST_S,
+            env={**os.environ, **(environment or {})},
+        )  # fmt: skip
         events = [json.loads(line) for line in told.read().splitlines()]
     return {"events": events, "printed": done.stdout, "code": done.returncode, "error": done.stderr.strip()[-200:]}
 
@@ -133,15 +136,22 @@ def repeat(name, label, document):
             shutil.copy(SCRIPTS / name, folder / name)
         patch = ["patch", "-p1", "--binary", "-s"]
         subprocess.run(patch, cwd=folders[1], input=document["diff"], text=True, check=True)
-        whole = [run_timed(name, folder, arguments, limit=limit, steps=0) for folder in folders]
+        # fix says with which variables the changed script has to be started
+        needed = ({}, document.get("environment", {}))
+        whole = [
+            run_timed(name, folder, arguments, limit=limit, steps=0, environment=one)
+            for folder, one in zip(folders, needed, strict=True)
+        ]
         same = plain(whole[0]["printed"]) == plain(whole[1]["printed"])
         row = {"codes": [one["code"] for one in whole], "same_output": same, "error": whole[1]["error"]}
         if limit:
             return {**row, "steps_before": len(whole[0]["events"]), "steps_after": len(whole[1]["events"])}
         steps = min(max(one["steps"] for one in document["accepted"]), *(len(one["events"]) - WARM for one in whole))
-        shorter = [run_timed(name, folder, arguments, limit=0, steps=steps + WARM) for folder in reversed(folders)][
-            ::-1
+        turned = [
+            run_timed(name, folder, arguments, limit=0, steps=steps + WARM, environment=one)
+            for folder, one in reversed(list(zip(folders, needed, strict=True)))
         ]
+        shorter = turned[::-1]
     # a row of an earlier commit does not say it
     first = next((one.get("digested") or 0 for one in document["accepted"]), 0)
     spans = [[span_of(one["events"], steps, first) for one in sides] for sides in zip(whole, shorter, strict=True)]

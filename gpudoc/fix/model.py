@@ -93,6 +93,8 @@ class Candidate:
     """What changes besides, in sentences: a file fewer, another order."""
     environment: tuple[tuple[str, str], ...] = ()
     """Variables to start the command with; where there are some, `after` is `before`."""
+    other_batches: bool = False
+    """Whether batches hold the same samples in another shape, so that their digests say nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -265,9 +265,10 @@ def describe(proof: FixProof) -> str:
     if proof.rounding is not None:
         bound = proof.rounding
         over = f"over {format_count(bound.steps, 'backward call')}"
+        same = "random numbers" if proof.candidate.other_batches else "batches and random numbers"
         parts.append(
-            f"losses up to {bound.distance:.1e} apart {over}, of {bound.allowed:.1e} that control runs allow; batches "
-            "and random numbers are bit-identical"
+            f"losses up to {bound.distance:.1e} apart {over}, of {bound.allowed:.1e} that control runs allow; {same} "
+            "are bit-identical"
         )
     elif proof.lives and not proof.without_limit:
         parts.append(f"losses are bit-identical {what}, until it crashed")

@@ -42,7 +42,7 @@ def judge_rounding(
     if any(run.timed_out for run in controls):
         why = f"{proof.why}; there was no time for the control runs that determine the bound on its rounding"
         return replace(proof, why=why, is_open=True)
-    reason = _no_bound(before, after, controls)
+    reason = _no_bound(before, after, controls, with_batches=not proof.candidate.other_batches)
     if reason:
         return replace(proof, why=f"{proof.why}; no bound on its rounding could be determined: {reason}")
     found, reason = _within(before[0], after, controls)
@@ -58,14 +58,20 @@ def judge_rounding(
     )
 
 
-def _no_bound(before: Sequence[RecordedRun], after: Sequence[RecordedRun], controls: Sequence[RecordedRun]) -> str:
+def _no_bound(
+    before: Sequence[RecordedRun],
+    after: Sequence[RecordedRun],
+    controls: Sequence[RecordedRun],
+    *,
+    with_batches: bool,
+) -> str:
     if any(run.failure or run.shortage or run.timed_out or run.record is None for run in (*controls, *after)):
         return "a control run failed"
     if own := equal_to_itself(before):
         return f"the script does not repeat itself ({own})"
     first = before[0]
-    other = next((text for run in (*controls, *after) if (text := _other(first, run))), "")
-    if other:
+    changed = [_other(first, run, with_batches=with_batches) for run in after]
+    if other := next((text for text in (*(_other(first, run) for run in controls), *changed) if text), ""):
         return other
     for run in (first, *after, *controls):
         losses = () if run.record is None else run.record.losses

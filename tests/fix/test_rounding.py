@@ -54,6 +54,21 @@ def test_what_lies_further_away_or_differs_otherwise_is_another_training(after, 
     assert words in found.why
 
 
+def test_a_change_of_the_batches_shape_is_held_against_the_losses_alone():
+    shorter = [lossy(grows=2e-6, batches=("shorter",) * 40)] * 2
+    candidate = replace(FUSED, rewrite="pad-to-longest", other_batches=True)
+    proof = judge(candidate, BEFORE, shorter, boundaries=0)
+    found = judge_rounding(proof, BEFORE, shorter, CONTROLS)
+    assert found.claim is Claim.ROUNDING
+    assert "allow; random numbers are bit-identical" in describe(found)
+    # the control runs have the batches of the script as it is
+    others = [replace(one, batches=("other",) * 40) for one in CONTROLS]
+    assert "the batches differ" in judge_rounding(proof, BEFORE, shorter, others).why
+    far = [lossy(grows=4e-6, batches=("shorter",) * 40)] * 2
+    far_proof = judge(candidate, BEFORE, far, boundaries=0)
+    assert judge_rounding(far_proof, BEFORE, far, CONTROLS).claim is Claim.CHANGES
+
+
 def test_over_the_first_steps_no_control_run_allows_more_than_a_thousandth():
     wild = [lossy(first=0.5), lossy(first=-0.5)]
     found = rounded([lossy(first=0.01), lossy(first=0.01)], wild)

@@ -11,6 +11,7 @@ from gpudoc.fix.rewrites.copies import COPY_EACH_STEP
 from gpudoc.fix.rewrites.counts import COUNTS_IN_LOOP
 from gpudoc.fix.rewrites.evaluation import EVALUATION_NO_GRAD
 from gpudoc.fix.rewrites.graph import DETACH_SUM, RETAIN_GRAPH
+from gpudoc.fix.rewrites.growth import GROWTH_BY_COPY
 from gpudoc.fix.rewrites.loader import (
     ITERABLE_WORKER,
     LOADER_WORKERS,
@@ -20,6 +21,7 @@ from gpudoc.fix.rewrites.loader import (
 )
 from gpudoc.fix.rewrites.memory import BATCH_IN_CHUNKS
 from gpudoc.fix.rewrites.outputs import KEPT_OUTPUTS
+from gpudoc.fix.rewrites.padding import PAD_TO_LONGEST
 from gpudoc.fix.rewrites.precision import FLOAT64_BY_ACCIDENT
 from gpudoc.fix.rewrites.sample_cache import SAMPLE_EACH_EPOCH
 from gpudoc.fix.rewrites.samples import FILE_PER_SAMPLE, OBJECT_PER_SAMPLE
@@ -31,6 +33,7 @@ from gpudoc.fix.rewrites.tensors import COLLATE_LISTS, TENSOR_ON_CPU
 from gpudoc.fix.rewrites.untrained_network import UNTRAINED_NETWORK
 from gpudoc.fix.rewrites.untrained_weights import UNTRAINED_PART
 from gpudoc.fix.rewrites.used_seldom import USED_SELDOM
+from gpudoc.fix.rewrites.used_step import ONE_STEP_USED
 from gpudoc.fix.rewrites.zero_fill import ZERO_FILL
 
 # wrong by accident, then work that is done again and again, then the loader, the loop and precision
@@ -52,6 +55,7 @@ REWRITES: tuple[Rewrite, ...] = (
     USED_SELDOM,
     COLLATE_LISTS,
     COUNTS_IN_LOOP,
+    GROWTH_BY_COPY,
     LOADER_WORKERS,
     ITERABLE_WORKER,
     PERSISTENT_WORKERS,
@@ -61,6 +65,8 @@ REWRITES: tuple[Rewrite, ...] = (
     ITEM_EACH_STEP,
     CHECKPOINT_EACH_STEP,
     LOGGING_EACH_STEP,
+    ONE_STEP_USED,
+    PAD_TO_LONGEST,
     SPARSE_GRADIENT,
     FUSED_OPTIMIZER,
     FEW_THREADS,

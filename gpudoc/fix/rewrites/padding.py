@@ -1,0 +1,131 @@
+"""41: batches that are padded to the longest sequence that there may be, not to their own longest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import libcst as cst
+
+from gpudoc.fix.model import Candidate, Claim, RunEvidence
+from gpudoc.fix.rewrites.base import Proposal, Rewrite, RewriteSite, insert_line, measured_lines
+from gpudoc.fix.source import Node, Source
+from gpudoc.fix.tree import Function, argument, below, called, calls, class_of, dotted, is_literal, qualified, words
+
+ID = "pad-to-longest"
+_LONGEST = "longest"
+# give the length of what is there: a batch that is made with one of these is as long as it has to be
+_OWN_LENGTH = frozenset({"max", "len", "amax", "size"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Padded:
+    """`ids = torch.full((n, length), PAD)`: the tensor, what it is filled with, and its length as text."""
+
+    name: str
+    padding: str
+    length: str
+
+
+def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
+    """A collate function that fills tensors of a fixed length row by row, where steps compute on them."""
+    if not measured_lines(source, evidence):
+        return []
+    found: list[Proposal] = []
+    for function in _collating(source):
+        made = _padded_in(source, function)
+        last = max((at for at, line in enumerate(function.body.body) if _fills(line, made)), default=None)
+        if not made or last is None or len({one.length for one in made}) > 1:
+            continue
+        site = RewriteSite(ID, Claim.ROUNDING, source, function.body.body[last])
+        if _LONGEST in words(source):
+            found.append(site.refuse(f"`{_LONGEST}` is a name of this file already"))
+            continue
+        found.append(_shorter(site, made))
+    return found
+
+
+def _collating(source: Source) -> list[Function]:
+    """The functions that a DataLoader is given to make batches with; of an object its `__call__`."""
+    given = [
+        arg.value
+        for call in calls(source.module)
+        if called(call).endswith("DataLoader") and (arg := argument(call, "collate_fn")) is not None
+    ]
+    names = {dotted(one.func if isinstance(one, cst.Call) else one).rpartition(".")[2] for one in given}
+    # `collate = Collator(vocab)`
+    for one in source.nodes:
+        if isinstance(one, cst.Assign) and isinstance(one.value, cst.Call):
+            names |= {called(one.value) for target in one.targets if dotted(target.target) in names}
+    return [one for one in source.nodes if isinstance(one, cst.FunctionDef) and _is_one_of(source, one, names)]
+
+
+def _is_one_of(source: Source, function: Function, names: set[str]) -> bool:
+    owner = class_of(source, function)
+    return (owner.name.value if owner is not None and function.name.value == "__call__" else function.name.value) in (
+        names
+    )
+
+
+def _padded_in(source: Source, function: Function) -> list[_Padded]:
+    """The tensors of two dimensions that a function makes at its own level with one number in all places."""
+    made = []
+    for line in function.body.body:
+        parts = line.body if isinstance(line, cst.SimpleStatementLine) else ()
+        for part in parts:
+            if isinstance(part, cst.Assign) and len(part.targets) == 1 and isinstance(part.value, cst.Call):
+                found = _padded(source, part.targets[0].target, part.value)
+                if found is not None:
+                    made.append(found)
+    return made
+
+
+def _padded(source: Source, target: Node, call: cst.Call) -> _Padded | None:
+    full = qualified(source, call.func)
+    sizes, padding = [one.value for one in call.args if one.keyword is None and not one.star], "0"
+    if full == "torch.full":
+        value = argument(call, "fill_value", 1)
+        if value is None or not (is_literal(value.value) or dotted(value.value)):
+            return None
+        sizes, padding = sizes[:1], source.code(value.value)
+    elif full != "torch.zeros":
+        return None
+    if len(sizes) == 1 and isinstance(sizes[0], cst.Tuple | cst.List):
+        sizes = [one.value for one in sizes[0].elements if isinstance(one, cst.Element)]
+    if len(sizes) != 2 or not isinstance(target, cst.Name):
+        return None
+    is_own = any(isinstance(one, cst.Call) and called(one) in _OWN_LENGTH for one in below(sizes[1]))
+    return None if is_own or not _is_fixed(sizes[1]) else _Padded(target.value, padding, source.code(sizes[1]))
+
+
+def _is_fixed(length: Node) -> bool:
+    """`MAX_LEN`, `self.max_len`, 128: by its name the most that there may be, and not the longest of a batch."""
+    name = dotted(length).rpartition(".")[2].lower()
+    return is_literal(length) or dotted(length).startswith("self.") or dotted(length).isupper() or "max_" in name
+
+
+def _fills(line: Node, made: list[_Padded]) -> bool:
+    """Whether a loop writes rows of one of these tensors, `ids[i, :n] = ...`."""
+    names = {one.name for one in made}
+    return isinstance(line, cst.For) and any(
+        isinstance(target.target, cst.Subscript) and dotted(target.target.value) in names
+        for one in below(line)
+        if isinstance(one, cst.Assign)
+        for target in one.targets
+    )
+
+
+def _shorter(site: RewriteSite, made: list[_Padded]) -> Candidate:
+    source, loop = site.source, site.node
+    indent, newline = source.indent(loop), source.newline(source.line(loop))
+    filled = [f"({one.name} != {one.padding}).any(0)" for one in made]
+    places = filled[0] if len(filled) == 1 else f"({' | '.join(filled)})"
+    lines = [
+        f"{indent}{_LONGEST} = 1 + max({places}.nonzero().flatten().tolist(), default=0)",
+        *(f"{indent}{one.name} = {one.name}[:, :{_LONGEST}]" for one in made),
+    ]
+    edit = insert_line(source, source.last_line(loop) + 1, newline.join(lines))
+    found = site.change([edit], "Batches are as long as their longest sequence, not all of one length.")
+    return replace(found, other_batches=True)
+
+
+PAD_TO_LONGEST = Rewrite(ID, 41, Claim.ROUNDING, find)
