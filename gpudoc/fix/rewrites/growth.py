@@ -84,7 +84,7 @@ def _joined(source: Source, call: cst.Call, library: str) -> tuple[cst.BaseExpre
     is_append = qualified(source, call.func) == "numpy.append"
     along = argument(call, _ALONG[library], 2 if is_append else 1)
     # without an axis, append flattens
-    if is_append and along is None or along is not None and source.code(along.value) != "0":
+    if (is_append and along is None) or (along is not None and source.code(along.value) != "0"):
         return None
     given = [arg for arg in call.args if arg is not along]
     if any(arg.keyword is not None or arg.star for arg in given):
