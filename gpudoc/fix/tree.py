@@ -203,6 +203,11 @@ def is_false(node: Node | None) -> bool:
     return isinstance(node, cst.Name) and node.value == "False"
 
 
+def is_whole(node: Node) -> bool:
+    """Whether this is `:` in a subscript."""
+    return isinstance(node, cst.Slice) and node.lower is None and node.upper is None and node.step is None
+
+
 def is_literal(node: Node) -> bool:
     """A number, a text or a constant word, also with a sign and in tuples and lists."""
     if isinstance(node, cst.UnaryOperation):

@@ -43,6 +43,7 @@ _TITLES = {
     "sparse-gradient": "Gradients of a whole table are computed for a few of its rows",
     "growth-by-copy": "An array is copied whenever it grows",
     "one-step-used": "A layer computes all steps of a sequence, of which one is used",
+    "pairs-by-product": "Similarities of all pairs go through a table of pairs of vectors",
     "pad-to-longest": "Batches are padded beyond their longest sequence",
     "fused-optimizer": "The optimizer updates one tensor at a time",
     "few-threads": "There are fewer threads than cores",

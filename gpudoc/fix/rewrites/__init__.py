@@ -28,6 +28,7 @@ from gpudoc.fix.rewrites.samples import FILE_PER_SAMPLE, OBJECT_PER_SAMPLE
 from gpudoc.fix.rewrites.second_pass import DOUBLE_FORWARD
 from gpudoc.fix.rewrites.seldom import ITEM_EACH_STEP, LOGGING_EACH_STEP
 from gpudoc.fix.rewrites.settings import EXPANDABLE_SEGMENTS, FEW_THREADS, FUSED_OPTIMIZER
+from gpudoc.fix.rewrites.similarity import PAIRS_BY_PRODUCT
 from gpudoc.fix.rewrites.sparse import SPARSE_GRADIENT
 from gpudoc.fix.rewrites.tensors import COLLATE_LISTS, TENSOR_ON_CPU
 from gpudoc.fix.rewrites.untrained_network import UNTRAINED_NETWORK
@@ -66,6 +67,7 @@ REWRITES: tuple[Rewrite, ...] = (
     CHECKPOINT_EACH_STEP,
     LOGGING_EACH_STEP,
     ONE_STEP_USED,
+    PAIRS_BY_PRODUCT,
     PAD_TO_LONGEST,
     SPARSE_GRADIENT,
     FUSED_OPTIMIZER,

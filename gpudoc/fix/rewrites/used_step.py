@@ -16,6 +16,7 @@ from gpudoc.fix.tree import (
     class_of,
     dotted,
     function_of,
+    is_whole,
     methods,
     qualified,
     uses,
@@ -114,15 +115,11 @@ def _step_taken(source: Source, function: Function, call: cst.Call) -> tuple[cst
 def _step(source: Source, taken: cst.Subscript) -> str:
     """`-1` of `[:, -1]` and `[:, -1, :]`; '' of everything else."""
     inside = [one.slice for one in taken.slice]
-    if len(inside) not in (2, 3) or any(not _is_whole(one) for one in (inside[0], *inside[2:])):
+    if len(inside) not in (2, 3) or any(not is_whole(one) for one in (inside[0], *inside[2:])):
         return ""
     index = inside[1].value if isinstance(inside[1], cst.Index) else None
     number = index.expression if isinstance(index, cst.UnaryOperation) else index
     return source.code(index) if index is not None and isinstance(number, cst.Integer) else ""
-
-
-def _is_whole(one: Node) -> bool:
-    return isinstance(one, cst.Slice) and one.lower is None and one.upper is None and one.step is None
 
 
 def _taken_before(source: Source, inner: cst.BaseExpression, taken: cst.Subscript, step: str) -> list[Edit]:
