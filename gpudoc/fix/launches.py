@@ -66,7 +66,7 @@ class RecordedRun:
 class RoundingOrder:
     """`nudge` moves the first weights of a run by their last bit; with `single` by that of single precision."""
 
-    nudge: Literal["", "up", "down"] = ""
+    nudge: Literal["", "up", "down", "out", "in"] = ""
     single: bool = False
 
 

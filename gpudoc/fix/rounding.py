@@ -17,6 +17,8 @@ from gpudoc.fix.proof import FixProof, RoundingBound, beyond, equal_to_itself
 PLAIN, SINGLE = RoundingOrder(), RoundingOrder(single=True)
 # how many times as far as the control runs a change may be, at any step
 _TIMES = 3.0
+# up to so many times of that it takes more control runs: the farthest of two is no sure bound
+_CLOSE = 2.0
 # and relative to the loss over the first steps, where nothing has been made larger yet
 _FIRST, _MOST_FIRST = 20, 1e-3
 _LAST_BIT = 2.0**-23
@@ -56,6 +58,17 @@ def judge_rounding(
         rounding=found,
         launches=proof.launches + len(controls),
     )
+
+
+def is_close(
+    proof: FixProof, before: Sequence[RecordedRun], after: Sequence[RecordedRun], controls: Sequence[RecordedRun]
+) -> bool:
+    """Whether losses lie outside of what these control runs allow, and within twice that: so few may be too few."""
+    if proof.claim is not Claim.CHANGES or _no_bound(
+        before, after, controls, with_batches=not proof.candidate.other_batches
+    ):
+        return False
+    return _within(before[0], after, controls, times=_CLOSE * _TIMES)[0] is not None
 
 
 def _no_bound(
@@ -99,7 +112,7 @@ def _other(first: RecordedRun, run: RecordedRun, *, with_batches: bool = True) -
 
 
 def _within(
-    first: RecordedRun, after: Sequence[RecordedRun], controls: Sequence[RecordedRun]
+    first: RecordedRun, after: Sequence[RecordedRun], controls: Sequence[RecordedRun], *, times: float = _TIMES
 ) -> tuple[RoundingBound | None, str]:
     base = _losses(first)
     changed, control = [_losses(run) for run in after], [_losses(run) for run in controls]
@@ -110,11 +123,11 @@ def _within(
         envelope = max(envelope, *(abs(one[index] - loss) for one in control))
         distance = max(abs(one[index] - loss) for one in changed)
         at = f"the loss of backward call {index + 1} is {distance / size:.1e} away"
-        if distance > _TIMES * max(envelope, _LAST_BIT * size):
+        if distance > times * max(envelope, _LAST_BIT * size):
             return None, f"{at}, and one bit in the initial weights makes {envelope / size:.1e}"
         if index < _FIRST and distance > _MOST_FIRST * size:
             return None, f"{at}, more than {_MOST_FIRST:.0e}"
-        far, allowed = max(far, distance / size), max(allowed, _TIMES * max(envelope / size, _LAST_BIT))
+        far, allowed = max(far, distance / size), max(allowed, times * max(envelope / size, _LAST_BIT))
     return RoundingBound(far, allowed, len(base)), ""
 
 

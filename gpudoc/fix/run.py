@@ -27,7 +27,7 @@ from gpudoc.fix.result import FixResult, write_changes
 from gpudoc.fix.rewrites import OF_MEMORY, REWRITES
 from gpudoc.fix.rewrites.loader import ONE_WORKER, WORKERS
 from gpudoc.fix.rewrites.precision import ID as FLOAT64
-from gpudoc.fix.rounding import PLAIN, SINGLE, judge_rounding, may_be_rounding
+from gpudoc.fix.rounding import PLAIN, SINGLE, is_close, judge_rounding, may_be_rounding
 from gpudoc.fix.source import UnfixableError, parse_source, read_source
 from gpudoc.process.interruption import terminating_like_ctrl_c
 from gpudoc.progress import SILENT, Progress
@@ -47,6 +47,7 @@ _ROUNDS = 3
 # what is tried first, in whichever file it stands
 _PLACES = {rewrite.id: place for place, rewrite in enumerate(REWRITES)}
 _NUDGES: tuple[Literal["up", "down"], ...] = ("up", "down")
+_MORE_NUDGES: tuple[Literal["out", "in"], ...] = ("out", "in")
 _LOOK_S = 20.0
 _LOOK_SHARE, _EVALUATION_SHARE, _PATIENCE = 0.35, 0.25, 3.0
 
@@ -325,6 +326,12 @@ class _Fixer:
             return proof
         self.deadline.show(self.progress, "how far one bit in the initial weights moves the original script")
         controls = [self._recorded(look, self.length.steps, rounding=replace(order, nudge=one)) for one in _NUDGES]
+        judged = judge_rounding(proof, before, after, controls)
+        if not is_close(judged, before, after, controls) or self.deadline.left_s < self._cost_s(look, launches=2):
+            return judged
+        controls += [
+            self._recorded(look, self.length.steps, rounding=replace(order, nudge=one)) for one in _MORE_NUDGES
+        ]
         return judge_rounding(proof, before, after, controls)
 
     def _prove_alive(self, candidate: Candidate, look: ScriptLook) -> FixProof:

@@ -36,7 +36,7 @@ class HookOrder(ProfilePart):
     `record_samples` has each batch digested, with `digest_steps` those of the first steps alone, of that number.
     `record` asks for a StateRecord, `lines` for LinesSeen; then the look goes on for up to `evaluation_s` seconds where
     the source evaluates and the steps did not come to it.
-    `nudge` moves each weight by its last bit before it is used,
+    `nudge` moves each weight by its last bit before it is used, up, down, away from zero or towards it,
     and with `single` by that of single precision, in which batches are then compared.
     `device_limit_bytes` is what torch may take of its GPU, that of `device_index` or of the process's local rank.
     """
@@ -53,7 +53,7 @@ class HookOrder(ProfilePart):
     record_samples: bool = False
     digest_steps: int | None = Field(default=None, ge=0)
     record: bool = False
-    nudge: Literal["", "up", "down"] = ""
+    nudge: Literal["", "up", "down", "out", "in"] = ""
     single: bool = False
     lines: bool = False
     evaluation_s: float = Field(default=0.0, ge=0)

@@ -56,13 +56,15 @@ def test_a_control_run_parts_by_the_bit_that_its_weights_were_moved_by_and_draws
     launches = Launches(command=Command((sys.executable, str(script))), scratch=tmp_path, isolated=False)
     fix = FixLaunches(launches=launches)
     orders = [RoundingOrder(), RoundingOrder("up"), RoundingOrder("down"), RoundingOrder("up", single=True)]
-    plain, up, down, single = (fix.run(24, patience_s=300, rounding=order) for order in orders)
+    orders += [RoundingOrder("out"), RoundingOrder("in")]
+    plain, up, down, single, out, inward = (fix.run(24, patience_s=300, rounding=order) for order in orders)
     assert plain.record.losses[0] > 0
     distances = [abs(one.record.losses[0] - plain.record.losses[0]) for one in (up, down, single)]
     assert 0 < max(distances[:2]) < 1e-12, distances
     assert 1e-11 < distances[2] < 1e-4
     assert all(math.isfinite(loss) for loss in single.record.losses)
-    for one in (up, down):
+    assert len({one.record.state["parameters"] for one in (plain, up, down, out, inward)}) == 5
+    for one in (up, down, out, inward):
         assert one.batches == plain.batches
         assert one.record.state["torch's generator"] == plain.record.state["torch's generator"]
         assert one.record.state["parameters"] != plain.record.state["parameters"]

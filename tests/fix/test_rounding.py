@@ -6,7 +6,7 @@ import pytest
 
 from gpudoc.fix.model import Claim
 from gpudoc.fix.proof import describe, judge
-from gpudoc.fix.rounding import judge_rounding, may_be_rounding
+from gpudoc.fix.rounding import is_close, judge_rounding, may_be_rounding
 from tests.fix.test_proof import CANDIDATE, STATE, run
 
 FUSED = replace(CANDIDATE, rewrite="fused-optimizer", claim=Claim.ROUNDING)
@@ -67,6 +67,15 @@ def test_a_change_of_the_batches_shape_is_held_against_the_losses_alone():
     far = [lossy(grows=4e-6, batches=("shorter",) * 40)] * 2
     far_proof = judge(candidate, BEFORE, far, boundaries=0)
     assert judge_rounding(far_proof, BEFORE, far, CONTROLS).claim is Claim.CHANGES
+
+
+@pytest.mark.parametrize(("grows", "close"), [(2e-6, False), (4e-6, True), (9e-6, False)])
+def test_what_lies_just_outside_of_few_control_runs_asks_for_more_of_them(grows, close):
+    after = [lossy(grows=grows)] * 2
+    found = rounded(after)
+    assert is_close(found, BEFORE, after, CONTROLS) is close
+    wider = [*CONTROLS, lossy(2.0, grows=1.5e-6)]
+    assert (rounded(after, wider).claim is Claim.ROUNDING) is (grows < 4.5e-6)
 
 
 def test_over_the_first_steps_no_control_run_allows_more_than_a_thousandth():

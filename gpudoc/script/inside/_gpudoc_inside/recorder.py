@@ -144,7 +144,6 @@ class StateRecorder:
         self._report.undo.append(lambda: setattr(kind, "add_param_group", add))
 
     def _move(self, torch: Any, weights: Iterable[Any], nudge: str) -> None:
-        to = float("-inf") if nudge == "down" else float("inf")
         for held in weights:
             if id(held) in self._nudged or not held.is_floating_point():
                 continue
@@ -152,7 +151,7 @@ class StateRecorder:
             # without a new version of the tensor, which a graph may wait for
             values = held.data
             single = values.float() if self._report.order.get("single") else values
-            values.copy_(torch.nextafter(single, torch.full_like(single, to)))
+            values.copy_(torch.nextafter(single, _towards(torch, single, nudge)))
 
     def _state(self) -> dict[str, str]:
         torch = sys.modules["torch"]
@@ -241,3 +240,11 @@ def _saved_buffers(module: Any) -> list[Any]:
         for name, buffer in part.named_buffers(recurse=False)
         if name not in getattr(part, "_non_persistent_buffers_set", ())
     ]
+
+
+def _towards(torch: Any, values: Any, nudge: str) -> Any:
+    """Where each number is moved to by its last bit: up, down, out (away from zero) or in (towards it)."""
+    if nudge == "in":
+        return torch.zeros_like(values)
+    end = torch.full_like(values, float("-inf" if nudge == "down" else "inf"))
+    return end.copysign(values) if nudge == "out" else end
