@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import libcst as cst
 
+from gpudoc.fix.flow import key
 from gpudoc.fix.source import Node, Source
 from gpudoc.fix.tree import (
     argument,
@@ -95,7 +96,10 @@ def is_frozen(source: Source, name: str) -> bool:
 
 @functools.lru_cache(maxsize=8)
 def _optimizers(source: Source) -> Mapping[str, frozenset[str]] | None:
-    """The networks whose weights each optimizer has; None where an optimizer gets weights that are not seen."""
+    """The networks whose weights each optimizer has, by the variable of its function or its attribute.
+
+    None where an optimizer gets weights that are not seen.
+    """
     found: dict[str, frozenset[str]] = {}
     for call in calls(source.module):
         full = qualified(source, call.func)
@@ -109,10 +113,10 @@ def _optimizers(source: Source) -> Mapping[str, frozenset[str]] | None:
         if not of_torch and (not given or called(call) in LOOKS or _is_inside_another(source, call)):
             continue
         statement = source.parent(call)
-        names = [name for name, _ in binding(statement)] if isinstance(statement, cst.Assign) else []
-        if len(names) != 1 or not given or "" in given:
+        parts = [part for _, part in binding(statement)] if isinstance(statement, cst.Assign) else []
+        if len(parts) != 1 or not given or "" in given:
             return None
-        found[_last(names[0])] = found.get(_last(names[0]), frozenset()) | given
+        found[key(source, parts[0])] = found.get(key(source, parts[0]), frozenset()) | given
     return found
 
 
@@ -122,7 +126,7 @@ def _is_inside_another(source: Source, call: cst.Call) -> bool:
 
 
 def _last(name: str) -> str:
-    return name.rpartition(".")[2]
+    return name.rpartition(".")[2].rpartition(":")[2]
 
 
 def drops_gradients(source: Source, network: str, backward: Node) -> bool:
@@ -131,7 +135,7 @@ def drops_gradients(source: Source, network: str, backward: Node) -> bool:
     if not optimizers:
         return False
     own = [name for name, given in optimizers.items() if any(_are_one(network, one) for one in given)]
-    trained = any(_step_of(source, call) for call in calls(scope_of(source, backward)))
+    trained = any(_steps_of(source, call) for call in calls(scope_of(source, backward)))
     return trained and all(_zeroes_first(source, name, optimizers[name], backward) for name in own)
 
 
@@ -142,21 +146,29 @@ def _are_one(network: str, other: str) -> bool:
     return network.startswith(f"{other}.") or other.startswith(f"{network}.")
 
 
-def _step_of(source: Source, call: cst.Call) -> str:
-    """The optimizer that a call steps: `optimizer.step()`, `scaler.step(optimizer)`; '' where it steps none."""
+def _steps_of(source: Source, call: cst.Call) -> frozenset[str]:
+    """The optimizers that a call may step: `optimizer.step()`, `scaler.step(optimizer)`; none where it steps none.
+
+    It is one where the variable is set in the same function; of a parameter it is any that has this name.
+    """
     optimizers = _optimizers(source) or {}
     if called(call) != "step" or not isinstance(call.func, cst.Attribute):
-        return ""
-    names = [_last(dotted(call.func.value)), *(_last(dotted(arg.value)) for arg in call.args[:1])]
-    return next((name for name in names if name in optimizers), "")
+        return frozenset()
+    for part in (call.func.value, *(arg.value for arg in call.args[:1])):
+        if isinstance(part, cst.Name | cst.Attribute):
+            if (own := key(source, part)) in optimizers:
+                return frozenset({own})
+            if same := frozenset(one for one in optimizers if _last(one) == _last(dotted(part))):
+                return same
+    return frozenset()
 
 
 def _zeroes_first(source: Source, optimizer: str, networks: frozenset[str], backward: Node) -> bool:
     """Whether gradients are zeroed in front of each step of an optimizer, with the backward not between the two."""
-    zeroing = {optimizer, *(_last(one) for one in networks)}
+    zeroing = {_last(optimizer), *(_last(one) for one in networks)}
     at = source.span(backward)[0]
     for call in calls(source.module):
-        if _step_of(source, call) != optimizer:
+        if optimizer not in _steps_of(source, call):
             continue
         statement = enclosing(source, call, cst.SimpleStatementLine)
         block = source.parent(statement) if statement is not None else None
