@@ -62,7 +62,7 @@ def _is_fleet(source: str) -> bool:
 
 def judge_traces(sources: Sequence[str], ignore: Sequence[str], fail_on: str, output: Output) -> int:
     """Judge one trace, or compare two in the order before, after; the exit code is doctor's."""
-    from gpudoc.doctor.causes.traced import FINDERS
+    from gpudoc.doctor.causes.step_trace import FINDERS
     from gpudoc.doctor.diagnose import diagnose
     from gpudoc.doctor.examine import check_ids
     from gpudoc.doctor.model import Evidence

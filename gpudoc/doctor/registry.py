@@ -2,7 +2,7 @@
 
 A cause is a row of knowledge/causes; what a message alone shows is a row of knowledge/signatures, which `signatures`
 finds. What takes arithmetic or a comparison of facts is code: what a file under causes/ exports as FINDERS. Those that
-judge a job while it runs are `causes.watched.FINDERS`, those that judge a profiler's trace `causes.traced.FINDERS`:
+judge a job while it runs are `causes.job.FINDERS`, those that judge a profiler's trace `causes.step_trace.FINDERS`:
 they come with all that watches and reads traces, and are asked of nothing else.
 """
 
@@ -140,11 +140,11 @@ FILES: Mapping[str, Gate | None] = {
     "builds": None,
     "chain": None,
     "checkpoint_keys": Gate(words=("unexpected",)),
-    "compared": Gate(words=("no_device", "nodevice", "is_available", "no cuda", "no hip", "match dso", "nvidia-smi",
-                            "mps", "bf16", *_NO_KERNEL)),
+    "contradictions": Gate(words=("no_device", "nodevice", "is_available", "no cuda", "no hip", "match dso",
+                                  "nvidia-smi", "mps", "bf16", *_NO_KERNEL)),
     "connection": None,
-    "diagnosed": Gate(words=("link width",), facts=("tests", "gpus")),
-    "dumped": Gate(dumps=True),
+    "tool_results": Gate(words=("link width",), facts=("tests", "gpus")),
+    "dumps": Gate(dumps=True),
     "error_numbers": Gate(),
     "exceptions": Gate(),
     "first_gpu": Gate(facts=("gpus",)),
@@ -153,18 +153,18 @@ FILES: Mapping[str, Gate | None] = {
     "gpu_links": Gate(facts=("gpus",)),
     "gpu_use": None,
     "holders": Gate(facts=("gpus",)),
-    "installed": Gate(facts=("python.packages",)),
+    "packages": Gate(facts=("python.packages",)),
     "kernel_events": Gate(facts=("kernel_log",)),
     "libraries": Gate(words=("shared object", "system path", "could not ", "unable to", "failed to", "cannot ",
                              "can not ", "can't ", "symbol", "built for", *_NO_KERNEL)),
     "limits": None,
     "losses": Gate(words=("loss", "nan")),
     "memory": Gate(),
-    "profiled": Gate(words=("function calls",)),
-    "reported": Gate(words=("pytorch.org/whl", "pip install", "pip3 install", "+cu", "nvrm version",
-                            "reported version"),
-                     facts=("torch.accelerator", "driver.module_version")),
-    "reported_archs": Gate(words=("cuda capability supported", *_NO_KERNEL), facts=("gpus",)),
+    "function_calls": Gate(words=("function calls",)),
+    "builds_in_text": Gate(words=("pytorch.org/whl", "pip install", "pip3 install", "+cu", "nvrm version",
+                                  "reported version"),
+                           facts=("torch.accelerator", "driver.module_version")),
+    "archs_in_text": Gate(words=("cuda capability supported", *_NO_KERNEL), facts=("gpus",)),
     "tensors": Gate(words=("tokenizer", "running this sequence", "loss scale", *_IS_NO_NUMBER)),
     "visibility": Gate(words=("visible_devices",), facts=("environment",)),
 }  # fmt: skip
