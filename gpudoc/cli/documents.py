@@ -95,7 +95,7 @@ def judge_fleets(sources: Sequence[str], ignore: tuple[str, ...], fail_on: str, 
     from gpudoc.fleet.documents import load_record
     from gpudoc.fleet.report import FleetReport
     from gpudoc.render.console import say_written
-    from gpudoc.render.fleet_saved import show_saved
+    from gpudoc.render.fleet_record import show_saved
 
     check_ids(ignore)
     if len(sources) > 2:

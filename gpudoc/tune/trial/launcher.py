@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpudoc.errors import ExitCode, GpudocError
-from gpudoc.process.beside import LoadMeter
 from gpudoc.process.cgroup import oom_kills
+from gpudoc.process.cpu_load import LoadMeter
 from gpudoc.process.ending import signal_group
 from gpudoc.process.imports import refuse_broken_torch
 from gpudoc.profile.model import Allocator, WaitPolicy
