@@ -145,7 +145,6 @@ class _Watch:
         self._begin()
 
     def close(self) -> None:
-        """Take the hooks away."""
         self._look()
         for handle in self._handles:
             handle.remove()

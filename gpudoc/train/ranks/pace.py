@@ -124,7 +124,6 @@ class RankPace:
 
 
 def _slowest(steps: int, row: Sequence[Own]) -> int | None:
-    """The rank that stands out in one row."""
     rank = max(range(len(row)), key=lambda r: row[r].all_s)
     others = median(own.all_s for r, own in enumerate(row) if r != rank)
     mine = row[rank].all_s

@@ -75,8 +75,6 @@ class Where:
 
 @dataclass(slots=True)
 class _Progress:
-    """What is known of a running trial so far."""
-
     points: list[Point] = field(default_factory=list)
     stage: str = "start"
     batch: int | None = None
