@@ -75,7 +75,7 @@ class LoadMeter:
         )
 
     def _own(self) -> float:
-        """CPU seconds of this process and all below it; what has ended counts with whom it was waited for by."""
+        """CPU seconds of this process and all below it; one that ended counts with the process that waited for it."""
         found = self._process.cpu_times()
         total = sum(getattr(found, name) for name in _RUNNING + _REAPED)
         for child in self._process.children(recursive=True):

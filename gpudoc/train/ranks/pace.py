@@ -57,7 +57,7 @@ class Slow:
         """What a user should read about it."""
         told = f"rank {self.rank} is {self.factor:.2g} times as slow as the others in {self.where}: "
         own, others = format_seconds(self.step_s), format_seconds(self.others_s)
-        told += f"{own} a step for itself where the others take {others} and then wait for it"
+        told += f"{own} a step, while the others take {others} and then wait for it"
         known = [f"{name.replace('_', ' ')} {value}" for name, value in self.facts.items() if value not in (None, "")]
         return f"{told} ({', '.join(known)})" if known else told
 
