@@ -48,13 +48,17 @@ SILENCE_SECONDS = 60.0
 _TIMED_STAGES = ("speed", "scaling")
 
 
-class InspectionError(GpudocError):
-    """The device, or a process on it, did not come so far that a trial could begin."""
+class TrialFailedError(GpudocError):
+    """A trial failed, as the message says; the user's own error, where it was one."""
 
     def __init__(self, trial: Trial) -> None:
         told = trial_error(trial)
         super().__init__(told.message, hint=told.hint, exit_code=told.exit_code)
         self.trial = trial
+
+
+class InspectionError(TrialFailedError):
+    """The device, or a process on it, did not come so far that a trial could begin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
