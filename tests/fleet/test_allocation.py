@@ -153,7 +153,7 @@ def test_a_node_that_is_killed_is_named_and_the_others_finish(tmp_path):
 
 @pytest.mark.slow
 def test_a_node_that_never_came_is_named_by_its_host(tmp_path):
-    with Allocation(tmp_path, nodes=2, patch="from gpudoc.fleet import allocation\nacross.JOIN_S = 8.0\n") as fleet:
+    with Allocation(tmp_path, nodes=2, patch="from gpudoc.fleet import allocation\nallocation.JOIN_S = 8.0\n") as fleet:
         fleet.start(*BENCH, "--only", "digests", "--bad-hosts", "--out", "fleet.json", leave_out=(1,)).wait()
         record = load_record(tmp_path / "fleet.json")
     assert record.nodes[1].missing.reason == "no gpudoc"
