@@ -264,7 +264,7 @@ def run_train(
     from gpudoc.errors import ExitCode
     from gpudoc.render import train, train_page
     from gpudoc.train.events import Finished
-    from gpudoc.train.start.apart import train_apart
+    from gpudoc.train.start.separate_process import train_apart
 
     with _shown(progress) as teller:
         summary, code = train_apart(str(model), dict(options), teller)

@@ -116,7 +116,7 @@ def _bound_values(text: str) -> None:
         for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
             count += isinstance(event, yaml.NodeEvent)
             if count > MOST_WRITTEN:
-                raise _BoundError(f"too large: it holds more than {MOST_WRITTEN:,} values")
+                raise _BoundError(f"too large: it contains more than {MOST_WRITTEN:,} values")
 
 
 def _control_character(text: str, name: str, what: str, position: int) -> UnreadableError:

@@ -32,7 +32,7 @@ LONGEST = (
     "fix/test_first_step.py",
     "tune/child/test_rank.py",
     "script/test_search.py",
-    "fleet/test_across.py",
+    "fleet/test_allocation.py",
     "tune/test_run.py",
     "fix/test_run.py",
     "fix/test_rewrites.py",

@@ -32,7 +32,7 @@ from gpudoc.doctor import likelihood
 from gpudoc.doctor.diagnose import diagnose
 from gpudoc.doctor.model import Evidence, Finding
 from gpudoc.doctor.registry import CATALOGUE
-from gpudoc.doctor.unexplained import is_of_no_matter
+from gpudoc.doctor.symptoms import is_of_no_matter
 from gpudoc.facts.readers import read
 from gpudoc.facts.redact import Redactor
 from gpudoc.knowledge import wording

@@ -39,7 +39,7 @@ from gpudoc.knowledge.signature_rows import (
 )
 from gpudoc.own_files import read_own_file
 from gpudoc.patterns import Pattern
-from gpudoc.prepared import PREPARED, WAYS, key_of
+from gpudoc.preparation import PREPARED, WAYS, key_of
 
 SIGNATURE_FOLDER = tables.FOLDER / "signatures"
 _SECTIONS = ("packagers", "places")

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from gpudoc.bench.model import (
     SCHEMA,
@@ -17,7 +17,6 @@ from gpudoc.bench.model import (
     Measurement,
     NoCeiling,
     NotMeasured,
-    Parameter,
     RawReading,
     Record,
 )
@@ -28,17 +27,6 @@ from gpudoc.reading import UnreadableError, read_text
 from gpudoc.writing import write_whole
 
 _MOST_BYTES = 64 << 20
-
-
-class _DoubtDoc(BaseModel):
-    id: str
-    text: str
-
-
-class _NotMeasuredDoc(BaseModel):
-    case: str
-    because: str
-    failed: bool = False
 
 
 class _MeasurementDoc(BaseModel):
@@ -52,7 +40,7 @@ class _MeasurementDoc(BaseModel):
     value: float | None
     low: float
     high: float
-    samples: list[list[float]] = Field(min_length=1)
+    samples: tuple[tuple[float, ...], ...] = Field(min_length=1)
     p10: float
     p50: float
     p90: float
@@ -60,7 +48,7 @@ class _MeasurementDoc(BaseModel):
     ceiling: float | None = None
     ceiling_from: str = ""
     ceiling_at_measured_clock: float | None = None
-    doubts: list[_DoubtDoc] = []
+    doubts: tuple[Doubt, ...] = ()
     corrupted: str = ""
 
 
@@ -70,23 +58,12 @@ class RecordDocument(BaseModel):
     document: Literal["gpudoc.bench.v1"] = Field(alias="schema")
     environment: dict[str, str | int | float]
     measurements: list[_MeasurementDoc]
-    not_measured: list[_NotMeasuredDoc] = []
+    not_measured: tuple[NotMeasured, ...] = ()
     interrupted: bool = False
     seconds: float = 0.0
 
 
-class _ReadingDoc(BaseModel):
-    name: str
-    device: str
-    parameters: dict[str, str | int | float]
-    unit: str
-    samples: tuple[float, ...]
-    better: Literal["higher", "lower"]
-    context: dict[str, float]
-    corrupted: str
-    round: int
-    began_s: float
-    ended_s: float
+_READING = TypeAdapter(RawReading)
 
 
 def reading_to_json(reading: RawReading) -> dict[str, object]:
@@ -96,7 +73,7 @@ def reading_to_json(reading: RawReading) -> dict[str, object]:
 
 def reading_from_json(values: Mapping[str, object]) -> RawReading:
     """The reading in `values`; pydantic's ValidationError when they are none."""
-    return RawReading(**_ReadingDoc.model_validate(values).model_dump())
+    return _READING.validate_python(values)
 
 
 def record_to_json(record: Record) -> dict[str, object]:
@@ -167,7 +144,7 @@ def load_record(path: Path) -> Record:
     return Record(
         environment=document.environment,
         measurements=tuple(_measurement(row) for row in document.measurements),
-        not_measured=tuple(NotMeasured(one.case, one.because, one.failed) for one in document.not_measured),
+        not_measured=document.not_measured,
         interrupted=document.interrupted,
         seconds=document.seconds,
     )
@@ -177,25 +154,8 @@ def _measurement(row: _MeasurementDoc) -> Measurement:
     ceiling: Ceiling | NoCeiling = NoCeiling(row.ceiling_from.removeprefix("no ceiling: "))
     if row.ceiling is not None:
         ceiling = Ceiling(row.ceiling, row.ceiling_from, row.ceiling_at_measured_clock)
-    parameters: dict[str, Parameter] = dict(row.parameters)
-    return Measurement(
-        name=row.name,
-        device=row.device,
-        parameters=parameters,
-        unit=row.unit,
-        better=row.better,
-        value=row.value,
-        low=row.low,
-        high=row.high,
-        rounds=tuple(tuple(one) for one in row.samples),
-        p10=row.p10,
-        p50=row.p50,
-        p90=row.p90,
-        context=row.context,
-        ceiling=ceiling,
-        doubts=tuple(Doubt(doubt.id, doubt.text) for doubt in row.doubts),
-        corrupted=row.corrupted,
-    )
+    same = {name: value for name, value in row if name not in ("samples", "ceiling_from", "ceiling_at_measured_clock")}
+    return Measurement(**{**same, "rounds": row.samples, "ceiling": ceiling})
 
 
 def save_record(path: Path, record: Record) -> None:

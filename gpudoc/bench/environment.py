@@ -15,7 +15,7 @@ from gpudoc.bench.sampling import SamplingPlan
 from gpudoc.facts.identify import gpu_at
 from gpudoc.facts.model import Absent, Fact, Gpu, Machine
 from gpudoc.facts.numa import cpus_of_node
-from gpudoc.process.beside import cpus_allowed
+from gpudoc.process.cpu_load import cpus_allowed
 from gpudoc.process.openmp import own_openmp
 from gpudoc.units import GIB
 

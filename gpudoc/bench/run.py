@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import queue
-import subprocess
-import tempfile
-import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -34,7 +29,7 @@ from gpudoc.bench.worker import plan_to_json
 from gpudoc.errors import GpudocError
 from gpudoc.facts.model import NOT_READ, Absent, Machine
 from gpudoc.process.arguments import own_module
-from gpudoc.process.ending import end_family, how_it_ended
+from gpudoc.process.conversation import Conversation
 from gpudoc.process.imports import refuse_broken_torch
 from gpudoc.progress import SILENT, Progress
 from gpudoc.units import parse_duration
@@ -166,30 +161,36 @@ def check_options(options: Options) -> None:
 
 
 def _measure(plan: SamplingPlan, harvest: Harvest, progress: Progress) -> None:
-    with _worker(plan) as (process, errors):
-        lines: queue.Queue[str | None] = queue.Queue()
-        assert process.stdout is not None
-        threading.Thread(target=_pump, args=(process.stdout, lines), daemon=True).start()
-        started = heard = time.monotonic()
-        doing = "starting torch"
-        while True:
-            now = time.monotonic()
-            progress.advance(now - started, expected_s(now - started, plan.budget_s + plan.soak_s), doing)
-            try:
-                line = lines.get(timeout=0.25)
-            except queue.Empty:
-                if now - heard > SILENCE_S:
-                    _give_up(harvest, f"nothing was heard for {SILENCE_S:.0f} s while {doing}")
-                    return
-                continue
-            if line is None:
-                break
-            heard = time.monotonic()
-            doing = _take(line, harvest) or doing
-        if process.wait() != 0:
-            if not harvest.readings:
-                refuse_broken_torch()
-            _give_up(harvest, f"the measuring process {how_it_ended(process.returncode)}: {_last_line(errors)}")
+    worker = Conversation(own_module("gpudoc.bench.worker"), {**os.environ, "PYTHONWARNINGS": "ignore"})
+    try:
+        worker.say(plan_to_json(replace(plan, parent_pid=os.getpid())).encode())
+        _follow(worker, plan.budget_s + plan.soak_s, harvest, progress)
+    finally:
+        worker.end()
+
+
+def _follow(worker: Conversation, planned_s: float, harvest: Harvest, progress: Progress) -> None:
+    started = heard = time.monotonic()
+    doing = "starting torch"
+    while True:
+        now = time.monotonic()
+        progress.advance(now - started, expected_s(now - started, planned_s), doing)
+        try:
+            line = worker.hear(0.25)
+        except TimeoutError:
+            if now - heard > SILENCE_S:
+                _give_up(harvest, f"nothing was heard for {SILENCE_S:.0f} s while {doing}")
+                return
+            continue
+        if line is None:
+            break
+        heard = time.monotonic()
+        doing = _take(line, harvest) or doing
+    if worker.process.wait() != 0:
+        if not harvest.readings:
+            refuse_broken_torch()
+        how, complaint = worker.last_words()
+        _give_up(harvest, f"the measuring process {how}: {complaint or 'it said nothing'}")
 
 
 def expected_s(elapsed_s: float, planned_s: float) -> float:
@@ -217,7 +218,7 @@ def _give_up(harvest: Harvest, because: str) -> None:
     harvest.not_measured.append(NotMeasured("the rest of the run", because, failed=True))
 
 
-def _take(line: str, harvest: Harvest) -> str:
+def _take(line: bytes, harvest: Harvest) -> str:
     """Keep what one line tells; the text of what is being done now, or ''."""
     try:
         message = json.loads(line)
@@ -240,42 +241,8 @@ def _take(line: str, harvest: Harvest) -> str:
             case "lost":
                 _give_up(harvest, message["because"])
     except (ValueError, KeyError, TypeError, ValidationError) as error:
-        # a library that prints to stdout, or a line cut by a kill
+        # a library that prints to stdout
         harvest.not_measured.append(
             NotMeasured("a line of the worker", f"not understood: {type(error).__name__}", True)
         )
     return ""
-
-
-@contextmanager
-def _worker(plan: SamplingPlan) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
-    """The measuring process in a separate session, so that Ctrl+C reaches only the parent; it is gone afterwards."""
-    with tempfile.TemporaryFile("w+") as errors:
-        process = subprocess.Popen(
-            own_module("gpudoc.bench.worker"),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            env={**os.environ, "PYTHONWARNINGS": "ignore"},
-            start_new_session=True,
-        )
-        try:
-            assert process.stdin is not None
-            with suppress(BrokenPipeError):
-                process.stdin.write(plan_to_json(replace(plan, parent_pid=os.getpid())) + "\n")
-                process.stdin.close()
-            yield process, errors
-        finally:
-            end_family(process)
-
-
-def _pump(stream: IO[str], lines: queue.Queue[str | None]) -> None:
-    for line in stream:
-        lines.put(line)
-    lines.put(None)
-
-
-def _last_line(errors: IO[str]) -> str:
-    errors.seek(0)
-    return next((line.strip() for line in reversed(errors.readlines()) if line.strip()), "it said nothing")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gpudoc.bench.model import Better, Parameter, RawReading
-from gpudoc.process.beside import Beside, LoadMeter
+from gpudoc.process.cpu_load import CpuLoad, LoadMeter
 from gpudoc.stats import median, median_interval
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class OtherLoad:
 
     _meter: LoadMeter = field(default_factory=LoadMeter)
     _looked_s: float = field(default_factory=time.monotonic)
-    _seen: Beside | None = None
+    _seen: CpuLoad | None = None
 
     def context(self) -> dict[str, float]:
         """'stolen_share' of all CPU time and 'other_cpus_max' busy, over the time up to now; where the last look is

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from gpudoc.errors import ExitCode, GpudocError
-from gpudoc.fleet.across import AcrossOptions
+from gpudoc.fleet.allocation import AcrossOptions
 from gpudoc.frozen import dataclass
 
 
@@ -34,7 +34,7 @@ class AcrossOutput:
 
 def measure_fleet(options: AcrossOptions, start: Start, output: AcrossOutput) -> int:
     """Write the job, or measure in step with the other processes; rank 0 speaks for all."""
-    from gpudoc.fleet import across
+    from gpudoc.fleet import allocation
     from gpudoc.fleet.documents import load_record, save_record
     from gpudoc.fleet.place import find_place
     from gpudoc.fleet.report import FleetReport, save_report
@@ -47,17 +47,17 @@ def measure_fleet(options: AcrossOptions, start: Start, output: AcrossOutput) ->
     from gpudoc.writing import check_places
 
     _check(start, output)
-    across.check(options)
+    allocation.check(options)
     if start.slurm is not None:
         print_lines(write_bench_job(start.slurm, sys.argv[2:], on_gpu=options.device != "cpu"))
         return ExitCode.OK
     if find_place().rank:
-        across.run(options, SILENT)
+        allocation.run(options, SILENT)
         return ExitCode.OK
     check_places(output.out, output.html)
     old = None if output.compare is None else load_record(output.compare)
     with Live(plain=output.plain or output.json) as progress:
-        record = across.run(options, progress)
+        record = allocation.run(options, progress)
     assert record is not None, "rank 0 has the record"
     if output.out and output.out.suffix.lower() != ".prom":
         # before it is judged: what took minutes to measure is not lost by that

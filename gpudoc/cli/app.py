@@ -48,7 +48,6 @@ class _Commands(TyperGroup):
 
     # newer Typer has its own copy of click, with its own Context
     def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
-        """Run the command that was typed."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:

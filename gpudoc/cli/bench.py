@@ -76,7 +76,7 @@ def bench(
     bound_spinning()
     if across or slurm or bad_hosts:
         from gpudoc.cli.across import AcrossOutput, Start, measure_fleet
-        from gpudoc.fleet.across import AcrossOptions as Fleet
+        from gpudoc.fleet.allocation import AcrossOptions as Fleet
 
         output = AcrossOutput(json=as_json, html=html, out=out, compare=compare, plain=plain, verbose=verbose)
         start = Start(across=across, slurm=slurm, bad_hosts=bad_hosts, soak=soak)

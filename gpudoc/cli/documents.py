@@ -62,7 +62,7 @@ def _is_fleet(source: str) -> bool:
 
 def judge_traces(sources: Sequence[str], ignore: Sequence[str], fail_on: str, output: Output) -> int:
     """Judge one trace, or compare two in the order before, after; the exit code is doctor's."""
-    from gpudoc.doctor.causes.traced import FINDERS
+    from gpudoc.doctor.causes.step_trace import FINDERS
     from gpudoc.doctor.diagnose import diagnose
     from gpudoc.doctor.examine import check_ids
     from gpudoc.doctor.model import Evidence
@@ -95,7 +95,7 @@ def judge_fleets(sources: Sequence[str], ignore: tuple[str, ...], fail_on: str, 
     from gpudoc.fleet.documents import load_record
     from gpudoc.fleet.report import FleetReport
     from gpudoc.render.console import say_written
-    from gpudoc.render.fleet_saved import show_saved
+    from gpudoc.render.fleet_record import show_saved
 
     check_ids(ignore)
     if len(sources) > 2:

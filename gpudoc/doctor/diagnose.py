@@ -30,7 +30,7 @@ from gpudoc.doctor.questions import answers_to
 from gpudoc.doctor.registry import CATALOGUE, fill, finders_for, not_asked, ruled_out, too_small
 from gpudoc.doctor.remedies import advised_in, first_steps
 from gpudoc.doctor.setting import condition, describe
-from gpudoc.doctor.unexplained import Unexplained, complained, is_of_no_matter, look, no_patient, unavailable
+from gpudoc.doctor.symptoms import Unexplained, complained, is_of_no_matter, look, no_patient, unavailable
 from gpudoc.facts.model import Absent, Machine, fact_at
 from gpudoc.facts.readers.model import Reading
 from gpudoc.knowledge.wording import Likelihood

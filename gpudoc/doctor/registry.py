@@ -2,14 +2,13 @@
 
 A cause is a row of knowledge/causes; what a message alone shows is a row of knowledge/signatures, which `signatures`
 finds. What takes arithmetic or a comparison of facts is code: what a file under causes/ exports as FINDERS. Those that
-judge a job while it runs are `causes.watched.FINDERS`, those that judge a profiler's trace `causes.traced.FINDERS`:
+judge a job while it runs are `causes.job.FINDERS`, those that judge a profiler's trace `causes.step_trace.FINDERS`:
 they come with all that watches and reads traces, and are asked of nothing else.
 """
 
 from __future__ import annotations
 
-import pkgutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from importlib import import_module
@@ -93,10 +92,9 @@ def fill(finding: Finding, catalogue: Mapping[str, Cause], setting: Setting) -> 
 CATALOGUE: Mapping[str, Cause] = Catalogue(own_rows())
 
 
-def _finders() -> Iterator[Finder]:
-    for module in pkgutil.iter_modules(causes.__path__, f"{causes.__name__}."):
-        if "watched" not in module.name and "traced" not in module.name:
-            yield from getattr(import_module(module.name), "FINDERS", ())
+def _finders_of(names: Iterable[str]) -> Iterator[Finder]:
+    for name in names:
+        yield from import_module(f"{causes.__name__}.{name}").FINDERS
 
 
 def __getattr__(name: str) -> object:
@@ -104,7 +102,7 @@ def __getattr__(name: str) -> object:
     if name != "FINDERS":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     # a file may hand on another's finders with its own
-    found = globals()[name] = tuple(dict.fromkeys((*_finders(), *signatures.FINDERS)))
+    found = globals()[name] = tuple(dict.fromkeys((*_finders_of(FILES), *signatures.FINDERS)))
     return found
 
 
@@ -135,31 +133,38 @@ class Gate:
 
 _NO_KERNEL = ("no kernel image", "device function", "nokernelimage", "nobinaryfor")
 _IS_NO_NUMBER = (" is nan", " are nan", " was nan", " is inf", " are inf", " was inf")
-# the files that judge texts, in the order in which they are asked
-TEXT_GATES: Mapping[str, Gate] = {
+# the files that have finders, in the order in which they are asked: between equals the earlier one's answer is first;
+# None for those that a machine alone can answer
+FILES: Mapping[str, Gate | None] = {
     "attempts": Gate(ends=True),
+    "builds": None,
+    "chain": None,
     "checkpoint_keys": Gate(words=("unexpected",)),
-    "compared": Gate(words=("no_device", "nodevice", "is_available", "no cuda", "no hip", "match dso", "nvidia-smi",
-                            "mps", "bf16", *_NO_KERNEL)),
-    "diagnosed": Gate(words=("link width",), facts=("tests", "gpus")),
-    "dumped": Gate(dumps=True),
+    "contradictions": Gate(words=("no_device", "nodevice", "is_available", "no cuda", "no hip", "match dso",
+                                  "nvidia-smi", "mps", "bf16", *_NO_KERNEL)),
+    "connection": None,
+    "tool_results": Gate(words=("link width",), facts=("tests", "gpus")),
+    "dumps": Gate(dumps=True),
     "error_numbers": Gate(),
     "exceptions": Gate(),
     "first_gpu": Gate(facts=("gpus",)),
+    "gpu_counts": None,
     "gpu_health": Gate(facts=("gpus",)),
     "gpu_links": Gate(facts=("gpus",)),
+    "gpu_use": None,
     "holders": Gate(facts=("gpus",)),
-    "installed": Gate(facts=("python.packages",)),
+    "packages": Gate(facts=("python.packages",)),
     "kernel_events": Gate(facts=("kernel_log",)),
     "libraries": Gate(words=("shared object", "system path", "could not ", "unable to", "failed to", "cannot ",
                              "can not ", "can't ", "symbol", "built for", *_NO_KERNEL)),
+    "limits": None,
     "losses": Gate(words=("loss", "nan")),
     "memory": Gate(),
-    "profiled": Gate(words=("function calls",)),
-    "reported": Gate(words=("pytorch.org/whl", "pip install", "pip3 install", "+cu", "nvrm version",
-                            "reported version"),
-                     facts=("torch.accelerator", "driver.module_version")),
-    "reported_archs": Gate(words=("cuda capability supported", *_NO_KERNEL), facts=("gpus",)),
+    "function_calls": Gate(words=("function calls",)),
+    "builds_in_text": Gate(words=("pytorch.org/whl", "pip install", "pip3 install", "+cu", "nvrm version",
+                                  "reported version"),
+                           facts=("torch.accelerator", "driver.module_version")),
+    "archs_in_text": Gate(words=("cuda capability supported", *_NO_KERNEL), facts=("gpus",)),
     "tensors": Gate(words=("tokenizer", "running this sequence", "loss scale", *_IS_NO_NUMBER)),
     "visibility": Gate(words=("visible_devices",), facts=("environment",)),
 }  # fmt: skip
@@ -169,11 +174,8 @@ def finders_for(evidence: Evidence) -> tuple[Finder, ...]:
     """The finders that can find something in this evidence, or say why they cannot look; of a text few of them."""
     if evidence.source != "file" or evidence.reading is None:
         return globals().get("FINDERS") or __getattr__("FINDERS")  # type: ignore[return-value]
-    found: dict[Finder, None] = {}
-    for name, gate in TEXT_GATES.items():
-        if gate.is_open(evidence):
-            found |= dict.fromkeys(import_module(f"{causes.__name__}.{name}").FINDERS)
-    return (*found, *signatures.FINDERS)
+    opened = (name for name, gate in FILES.items() if gate is not None and gate.is_open(evidence))
+    return tuple(dict.fromkeys((*_finders_of(opened), *signatures.FINDERS)))
 
 
 def no_such_cause(name: str) -> GpudocError:

@@ -127,7 +127,7 @@ def _torch(setting: Setting) -> str:
 
 
 def _distribution(setting: Setting) -> str:
-    """Debian and Ubuntu also where it is unknown."""
+    """The family of the distribution; if it is unknown, that of Debian and Ubuntu."""
     name = setting.distribution.lower()
     if any(word in name for word in _RED_HAT):
         return "redhat"

@@ -71,8 +71,6 @@ def anchors_of_rows(rows: Sequence[Signature]) -> dict[str, list[int]]:
 
 
 class _Ready:
-    """One row with its patterns as Words."""
-
     __slots__ = ("about", "all", "any", "frames", "row", "unless")
 
     def __init__(self, row: Signature) -> None:
@@ -84,7 +82,6 @@ class _Ready:
         self.frames = as_words(row.frames) if row.frames else None
 
     def find(self, text: CleanText, evidence: Evidence) -> Finding | None:
-        """The row's finding, None where it does not fire."""
         row = self.row
         shown = self._show(text)
         if shown is None or any(text.find(words) is None for words in self.about):

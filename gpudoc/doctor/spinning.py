@@ -37,7 +37,7 @@ class Crowd:
 def crowd_here(other_cpus: float, threads: int | None = None) -> Crowd:
     """What computes in this process or its children while others compute; `threads` where torch was not asked."""
     from gpudoc.facts.host import cpus_usable
-    from gpudoc.process.beside import cpus_allowed
+    from gpudoc.process.cpu_load import cpus_allowed
 
     asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     known = int(asked) if asked.isdecimal() and int(asked) else cpus_allowed()
@@ -63,7 +63,7 @@ def bound_spinning() -> None:
 
 def _others_now() -> float:
     """CPUs of those that this process may use which others keep busy during the next tenth of a second."""
-    from gpudoc.process.beside import LoadMeter
+    from gpudoc.process.cpu_load import LoadMeter
 
     meter = LoadMeter()
     time.sleep(_LOOK_S)

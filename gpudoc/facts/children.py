@@ -249,7 +249,6 @@ class _Selector:
                 key.data.take(os.read(key.fd, _PIECE))
 
     def drop(self, child: Child) -> None:
-        """Listen no more to this one."""
         self._selector.unregister(child.reader)
         child.close()
 
@@ -278,7 +277,6 @@ class _ReadingThreads:
         os.close(reader)
 
     def read(self, seconds: float) -> None:
-        """As that of `_Selector`."""
         with contextlib.suppress(queue.Empty):
             child, data = self._arrived.get(timeout=seconds)
             if not child.done:

@@ -63,7 +63,7 @@ def _computing(nvml: Nvml, handle: object) -> set[int]:
 
 
 def _read(nvml: Nvml, handle: object, root: Path, resting: set[int]) -> GpuCounters:
-    """The counters now; who has done something since the last look is taken out of `resting`."""
+    """The counters now; a process that did something since the last look is removed from `resting`."""
     mask = nvml.ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
     if isinstance(mask, Absent):
         mask = nvml.ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)

@@ -269,7 +269,6 @@ def _link(gpu: Device) -> Link:
 
 
 def _processes(gpu: Device, root: Path) -> Fact[tuple[GpuProcess, ...]]:
-    """The programs that compute on the GPU."""
     found, code = gpu.ask_with_code("nvmlDeviceGetComputeRunningProcesses_v3")
     if code == FUNCTION_NOT_FOUND:
         found = gpu.ask("nvmlDeviceGetComputeRunningProcesses_v2")

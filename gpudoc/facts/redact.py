@@ -297,21 +297,16 @@ class Redactor:
 
     def _places(self, text: str) -> str:
         text = _PROMPT.sub(self._prompt, text)
-        text = _HOME.sub(self._home, text)
-        text = _SCRATCH.sub(self._scratch, text)
+        text = _HOME.sub(lambda match: self._named(match, "user"), text)
+        text = _SCRATCH.sub(lambda match: self._named(match, "folder"), text)
         for pattern in _HOSTS:
             text = pattern.sub(self._host, text)
         return text
 
-    def _home(self, match: Match[str]) -> str:
+    def _named(self, match: Match[str], kind: str) -> str:
         if match["value"].lower() in _PLAIN_USERS or match["value"].startswith("<"):
             return match[0]
-        return match["base"] + self._name("user", match["value"])
-
-    def _scratch(self, match: Match[str]) -> str:
-        if match["value"].lower() in _PLAIN_USERS or match["value"].startswith("<"):
-            return match[0]
-        return match["base"] + self._name("folder", match["value"])
+        return match["base"] + self._name(kind, match["value"])
 
     def _prompt(self, match: Match[str]) -> str:
         user, host = match["user"], match["host"]

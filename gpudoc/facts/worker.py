@@ -59,7 +59,7 @@ def run(teller: Teller, root: Path, probes: Sequence[str]) -> None:
 
 
 def _report_end(descriptor: int, code: int) -> None:
-    """Who was killed by its own fault cannot say so itself."""
+    """Report how a worker ended that was killed by its own fault: it cannot do so itself."""
     from gpudoc.process.ending import how_it_ended
 
     if code:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gpudoc.errors import GpudocError
 from gpudoc.facts.model import Absent
-from gpudoc.fleet.odd import limit_for, worth
+from gpudoc.fleet.oddities import limit_for, worth
 from gpudoc.fleet.record import FleetRecord, Measure, Spot
 from gpudoc.fleet.scores import FEWEST_PEERS, SPREADS, At, distance, kind_of, middle, values_of, yardstick
 from gpudoc.fleet.software import differences

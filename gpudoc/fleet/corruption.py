@@ -120,7 +120,7 @@ def _vote(members: Sequence[Digest]) -> list[_Wrong] | NotVoted:
 
 
 def _without_majority(members: Sequence[Digest], spots: tuple[Spot, ...]) -> Iterator[_Wrong]:
-    """No digest has more than half: who disagrees with itself is wrong, else one of them all."""
+    """No digest has a majority: a GPU that disagrees with itself is wrong; otherwise it may be any of them."""
     unsteady = [digest for digest in members if len(digest.seen) > 1]
     for digest in unsteady or members:
         usual = max(digest.seen.values(), default=0)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from gpudoc.doctor.model import Finding, Observation, Remedy
 from gpudoc.facts.model import Absent
 from gpudoc.fleet.expectation import Expected
-from gpudoc.fleet.odd import Level
+from gpudoc.fleet.oddities import Level
 from gpudoc.fleet.record import FleetRecord, MissingPart, Reason, Spot
 from gpudoc.fleet.software import Difference, clocks_apart
 from gpudoc.fleet.wording import spots_name, steps

@@ -24,7 +24,7 @@ from gpudoc.fleet.nodes import (
     silent_findings,
     software_findings,
 )
-from gpudoc.fleet.odd import Odd, find_odd, find_splits, is_split, threshold
+from gpudoc.fleet.oddities import Oddity, find_odd, find_splits, is_split, threshold
 from gpudoc.fleet.place import is_host
 from gpudoc.fleet.record import FleetRecord, Measure, Spot
 from gpudoc.fleet.scores import FEWEST_PEERS, At, Family, families
@@ -65,7 +65,7 @@ class FleetVerdict:
     word: Verdict
     named: tuple[Named, ...]
     unjudged: tuple[Unjudged, ...]
-    cleared: tuple[Odd, ...]
+    cleared: tuple[Oddity, ...]
     families: tuple[Family, ...]
     software: tuple[Difference, ...]
     expected: tuple[Expected, ...]
@@ -175,23 +175,23 @@ def suspects(record: FleetRecord) -> tuple[Suspect, ...]:
     return tuple(found)
 
 
-def _has(odd: Odd, z: Mapping[At, float]) -> bool:
+def _has(odd: Oddity, z: Mapping[At, float]) -> bool:
     return odd.level in ("node", "path", "group") or odd.at in z
 
 
-def _witnesses(odd: Odd) -> tuple[Spot, ...]:
+def _witnesses(odd: Oddity) -> tuple[Spot, ...]:
     """The most ordinary places on other nodes."""
     ill = {spot.node for spot in odd.at}
     beside = [at for at in odd.family.z if len(at) == 1 and at[0].node not in ill]
     return tuple(at[0] for at in sorted(beside, key=lambda at: abs(odd.family.z[at]))[:4])
 
 
-def _slow(record: FleetRecord, odd: Sequence[Odd]) -> Iterator[Named]:
-    by_family: dict[tuple[str, str], list[Odd]] = {}
+def _slow(record: FleetRecord, odd: Sequence[Oddity]) -> Iterator[Named]:
+    by_family: dict[tuple[str, str], list[Oddity]] = {}
     for one in odd:
         by_family.setdefault((one.family.name, one.level), []).append(one)
     split = {key for key, members in by_family.items() if is_split(members)}
-    places: dict[tuple[str, At], list[Odd]] = {}
+    places: dict[tuple[str, At], list[Oddity]] = {}
     for one in odd:
         if one.is_named:
             places.setdefault((one.level, one.at), []).append(one)

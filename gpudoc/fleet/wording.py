@@ -8,7 +8,7 @@ from gpudoc.doctor.model import Finding, Observation, Remedy, Setting, Severity
 from gpudoc.doctor.remedies import advise
 from gpudoc.facts.model import Absent
 from gpudoc.fleet.corruption import Corrupt
-from gpudoc.fleet.odd import Level, Odd, SplitMeasure
+from gpudoc.fleet.oddities import Level, Oddity, SplitMeasure
 from gpudoc.fleet.record import FleetReading, FleetRecord, Measure, Spot
 from gpudoc.fleet.scores import Scored
 from gpudoc.stats import median
@@ -77,7 +77,7 @@ def _rail_of(spot: Spot, record: FleetRecord) -> str:
     return "" if isinstance(rail, Absent) else f" ({rail})"
 
 
-def slow_finding(odd: Sequence[Odd], record: FleetRecord, *, drain: bool) -> Finding:
+def slow_finding(odd: Sequence[Oddity], record: FleetRecord, *, drain: bool) -> Finding:
     """The finding of one place that is odd in these families."""
     worst = max(odd, key=lambda one: one.sigma)
     level, at = worst.level, worst.at
@@ -95,7 +95,7 @@ def slow_finding(odd: Sequence[Odd], record: FleetRecord, *, drain: bool) -> Fin
     )
 
 
-def _figures(odd: Odd) -> Iterator[Observation]:
+def _figures(odd: Oddity) -> Iterator[Observation]:
     for scored in odd.family.scored:
         at = [one for one in scored.z if one == odd.at or (odd.level in ("node", "switch") and _inside(one, odd.at))]
         if not at:
@@ -114,14 +114,14 @@ def _inside(at: Sequence[Spot], places: Sequence[Spot]) -> bool:
     return at[0].node in {spot.node for spot in places}
 
 
-def _second(odd: Sequence[Odd]) -> Iterator[Observation]:
+def _second(odd: Sequence[Oddity]) -> Iterator[Observation]:
     for one in odd:
         if one.sigma_again is not None and one.loss_again is not None:
             text = f"{one.loss_again:.1%} below its peers, {one.sigma_again:.1f} σ"
             yield Observation(one.family.name, text, "second measurement, in new processes")
 
 
-def _contexts(odd: Odd) -> Iterator[Observation]:
+def _contexts(odd: Oddity) -> Iterator[Observation]:
     """What was read while sampling and is not as with the peers."""
     for name, words, unit, least in _CONTEXT:
         for scored in odd.family.scored:
@@ -132,7 +132,7 @@ def _contexts(odd: Odd) -> Iterator[Observation]:
                 break
 
 
-def _context(scored: Scored, odd: Odd, name: str) -> tuple[list[float], list[float]]:
+def _context(scored: Scored, odd: Oddity, name: str) -> tuple[list[float], list[float]]:
     mine: list[float] = []
     others: list[float] = []
     for reading in scored.measure.readings:
@@ -141,11 +141,11 @@ def _context(scored: Scored, odd: Odd, name: str) -> tuple[list[float], list[flo
     return mine, others
 
 
-def _inside_or_equal(reading: FleetReading, odd: Odd) -> bool:
+def _inside_or_equal(reading: FleetReading, odd: Oddity) -> bool:
     return reading.at == odd.at or (odd.level in ("node", "switch") and _inside(reading.at, odd.at))
 
 
-def _fixes(odd: Odd, seen: Sequence[Observation], *, drain: bool) -> Iterator[Remedy]:
+def _fixes(odd: Oddity, seen: Sequence[Observation], *, drain: bool) -> Iterator[Remedy]:
     if not drain:
         yield from steps("measure_fleet_again")
     names = {one.fact for one in seen}

@@ -16,7 +16,7 @@ from gpudoc.frozen import dataclass
 from gpudoc.knowledge.tables import FOLDER, Row, parse_texts
 from gpudoc.own_files import read_own_bytes, read_own_file
 from gpudoc.patterns import MULTILINE, Pattern
-from gpudoc.prepared import find_prepared
+from gpudoc.preparation import find_prepared
 
 Severity = Literal["broken", "warning", "info"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from gpudoc.own_files import read_own_file
-from gpudoc.prepared import find_prepared
+from gpudoc.preparation import find_prepared
 
 FOLDER = Path(__file__).parent
 Row = Mapping[str, object]

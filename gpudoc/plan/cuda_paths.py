@@ -181,7 +181,6 @@ class _NoCuda(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: object, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> object:
-        """Rename devices in the arguments."""
         if getattr(func, "__name__", "") in ("cuda", "pin_memory"):
             return args[0]
         named = {key: _on_cpu(value) for key, value in (kwargs or {}).items()}

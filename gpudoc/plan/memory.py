@@ -120,11 +120,7 @@ def largest_that(fits: Callable[[int], bool], most: int) -> int:
     low, high = 1, 2
     while high <= most and fits(high):
         low, high = high, high * 2
-    high = min(high, most + 1)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+    return _halve(fits, low, min(high, most + 1))
 
 
 def largest_near(fits: Callable[[int], bool], guess: int, most: int) -> int:
@@ -140,7 +136,10 @@ def largest_near(fits: Callable[[int], bool], guess: int, most: int) -> int:
         while low > 0 and not fits(low):
             step *= 2
             low, high = low - step, low
-    low, high = max(0, low), min(high, most + 1)
+    return _halve(fits, max(0, low), min(high, most + 1))
+
+
+def _halve(fits: Callable[[int], bool], low: int, high: int) -> int:
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)

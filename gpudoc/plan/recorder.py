@@ -89,7 +89,6 @@ class TapeRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: OpOverload, types: Iterable[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> object:
-        """Run the operation, then note what it made."""
         if func is _DEVICE:
             # half of all calls under fake tensors, and they make nothing; asking the operator costs 20 µs
             known: object = getattr(args[0], "fake_device", None)

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from gpudoc.facts.redact import private
 from gpudoc.fleet.compare import FleetComparison
-from gpudoc.fleet.odd import worth
+from gpudoc.fleet.oddities import worth
 from gpudoc.fleet.record import FleetRecord
 from gpudoc.fleet.report import FleetReport
 from gpudoc.fleet.scores import SPREADS, WEIGHT, Family, Scored

@@ -213,7 +213,7 @@ def _how_sure(largest: Largest) -> str:
         return f"it ran, and more may fit ({largest.predicted:,} predicted)" if largest.predicted else "it ran"
     if largest.fails_at is not None and largest.batch != largest.cap:
         return f"it ran, and {largest.fails_at:,} did not fit"
-    return "it ran, and a larger one would be of no use"
+    return "it ran, and a larger one would not help"
 
 
 def _how(result: TuneResult) -> str:

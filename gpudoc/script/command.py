@@ -54,7 +54,7 @@ def checked(words: Sequence[str]) -> Command:
     """The command; GpudocError when there is nothing to start."""
     if not words:
         raise GpudocError(
-            "nothing to tune: there is neither --model nor a command after --",
+            "nothing to tune: give --model or a command after --",
             hint="gpudoc tune --model quickstart, with your own cfg.yaml, or gpudoc tune -- python train.py",
         )
     if shutil.which(words[0]) is None:

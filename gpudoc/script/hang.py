@@ -121,7 +121,7 @@ class Patience:
         self._ranks: dict[int, Stillness] = {}
 
     def __call__(self, stands: Sequence[Stand]) -> float:
-        """Take the stands in; the seconds."""
+        """Look at the ranks once more; the seconds for which they may stay as they are."""
         from gpudoc.facts.live.stillness import Stillness, look
         from gpudoc.facts.live.tree import descendants
         from gpudoc.facts.process import Glance

@@ -164,7 +164,7 @@ def _fork(action: Callable[[], None]) -> int:
 
 
 def _reap(command: int) -> int | None:
-    """Take in who has ended; the command's status when it is among them."""
+    """Reap the children that have ended; the command's status if it is among them."""
     status = None
     with contextlib.suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:

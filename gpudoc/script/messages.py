@@ -61,11 +61,16 @@ class HookOrder(ProfilePart):
     device_index: int | None = Field(default=None, ge=0)
 
 
-class ScriptStart(ProfilePart):
+class ScriptEvent(ProfilePart):
+    """What the inside says, and when: seconds by the clock that `time.time` reads."""
+
+    at: float
+
+
+class ScriptStart(ScriptEvent):
     """A process imported torch; rank and world as a launcher's variables tell them; `program` without its folder."""
 
     kind: Literal["start"] = "start"
-    at: float
     pid: int
     ppid: int
     rank: int | None
@@ -77,7 +82,7 @@ class ScriptStart(ProfilePart):
     cuda: str | None
 
 
-class LoaderSeen(ProfilePart):
+class LoaderSeen(ScriptEvent):
     """A DataLoader was built: where, from what, and which settings of the order were applied or refused, and why.
 
     `key` names it from launch to launch: the lines of the user's own code that led to it, its data set and whether it
@@ -86,7 +91,6 @@ class LoaderSeen(ProfilePart):
     """
 
     kind: Literal["loader"] = "loader"
-    at: float
     number: int
     key: str
     place: str
@@ -113,7 +117,7 @@ class LoaderSeen(ProfilePart):
     notes: tuple[str, ...] = ()
 
 
-class DataSeen(ProfilePart):
+class DataSeen(ScriptEvent):
     """What a loader's batches showed; None for what was not looked at.
 
     `random`: fetching one without workers drew random numbers. `other_thread`: it is read in another thread than the
@@ -122,7 +126,6 @@ class DataSeen(ProfilePart):
     """
 
     kind: Literal["data"] = "data"
-    at: float
     loader: int
     random: bool | None = None
     batch_bytes: int | None = None
@@ -141,7 +144,7 @@ class Total(ProfilePart):
     samples: int | None = None
 
 
-class StepsSeen(ProfilePart):
+class StepsSeen(ScriptEvent):
     """Optimizer steps since the last such event; the lists have one entry per step and are left empty in a `run`.
 
     `seconds[i]` is from the end of the step before to the end of step `first + i`; `wait_s[i]` of it was waited for
@@ -152,7 +155,6 @@ class StepsSeen(ProfilePart):
     """
 
     kind: Literal["steps"] = "steps"
-    at: float
     first: int
     count: int
     seconds: tuple[float, ...] = ()
@@ -183,11 +185,10 @@ class ExceptionLink(ProfilePart):
     errno: int | None = None
 
 
-class ErrorSeen(ProfilePart):
+class ErrorSeen(ScriptEvent):
     """The exception that ended a process, with those that led to it, and the CUDA allocator's numbers in bytes."""
 
     kind: Literal["error"] = "error"
-    at: float
     chain: tuple[ExceptionLink, ...]
     traceback: str = ""
     allocator: dict[str, int] = Field(default_factory=dict)
@@ -205,21 +206,19 @@ class ErrorSeen(ProfilePart):
         return f"{last.types[0]}: {last.text}"
 
 
-class Aside(ProfilePart):
+class Aside(ScriptEvent):
     """The hook stepped aside and why; the script goes on without it."""
 
     kind: Literal["aside"] = "aside"
-    at: float
     why: str
 
 
-class StateRecord(ProfilePart):
+class StateRecord(ScriptEvent):
     """What a training came to after `steps`: digests of each scalar that backward was called on and of the state, the
     files that were written and are still there with their sizes, and the seconds that recording took in the steps.
     """
 
     kind: Literal["record"] = "record"
-    at: float
     steps: int
     roots: tuple[str, ...]
     losses: tuple[float | None, ...] = ()
@@ -228,7 +227,7 @@ class StateRecord(ProfilePart):
     seconds: float
 
 
-class LinesSeen(ProfilePart):
+class LinesSeen(ScriptEvent):
     """The user's own lines on the main thread's stack: file, line, and in how many of `looks`.
 
     In `computing` of them a module, a backward or an optimizer was on the stack.
@@ -239,7 +238,6 @@ class LinesSeen(ProfilePart):
     """
 
     kind: Literal["lines"] = "lines"
-    at: float
     looks: int
     hot: tuple[tuple[str, int, int], ...]
     keeps: tuple[tuple[str, int], ...]
@@ -252,18 +250,16 @@ class LinesSeen(ProfilePart):
     awaited: bool = False
 
 
-class StepsMeasured(ProfilePart):
+class StepsMeasured(ScriptEvent):
     """The steps that the order asked for have run."""
 
     kind: Literal["measured"] = "measured"
-    at: float
 
 
-class ScriptEnd(ProfilePart):
+class ScriptEnd(ScriptEvent):
     """The process ends in its own way: how many steps it made in how many seconds since it imported torch."""
 
     kind: Literal["end"] = "end"
-    at: float
     steps: int
     seconds: float
 

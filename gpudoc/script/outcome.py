@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from gpudoc.doctor.model import shorten
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.patterns import Pattern
-from gpudoc.process.beside import Beside
+from gpudoc.process.cpu_load import CpuLoad
 from gpudoc.process.ending import how_it_ended
 from gpudoc.process.shortage import Shortage
 from gpudoc.script.cell import blame
@@ -51,7 +51,7 @@ class LaunchRecord:
     full: bool = False
     room_bytes: int = 0
     loads: Measures = field(default_factory=dict)
-    beside: Beside | None = None
+    beside: CpuLoad | None = None
 
     @property
     def num_steps(self) -> int:

@@ -238,7 +238,6 @@ class _Watching:
             self._listener.status(self.status())
 
     def status(self) -> Status:
-        """As of the last look."""
         ranks = self._trains()
         totals = [seen.total for seen in ranks]
         peaks = [peak for seen in ranks if (peak := seen.steps[-1].peak_bytes) is not None]

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from gpudoc.process.beside import LoadMeter
 from gpudoc.process.cgroup import oom_kills
+from gpudoc.process.cpu_load import LoadMeter
 from gpudoc.process.openmp import missing_for_any
 from gpudoc.script import launch
 from gpudoc.script.cell import Cell

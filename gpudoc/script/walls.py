@@ -343,7 +343,6 @@ def _is_in(path: str, folders: Iterable[str]) -> bool:
 
 
 def _make_read_only(path: str) -> None:
-    """A mount and all below it."""
     wanted = struct.pack("QQQQ", _ATTR_RDONLY, 0, 0, 0)
     place = ctypes.c_char_p(path.encode("utf-8", "surrogateescape"))
     number, here = ctypes.c_long(_MOUNT_SETATTR), ctypes.c_long(_AT_FDCWD)

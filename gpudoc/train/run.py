@@ -34,7 +34,7 @@ def run(request: TrainRequest) -> Iterator[Event]:
             return
         job, lock = built
         stop.last_words = f"Continue with: {go_on(request, job.run.path)}"
-        from gpudoc.process.beside import LoadMeter
+        from gpudoc.process.cpu_load import LoadMeter
         from gpudoc.process.memory import lift_limit
         from gpudoc.train.loop.loop import note_of_syncs
         from gpudoc.train.watch.watching import Hangs, events_of, watching

@@ -28,7 +28,6 @@ class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: OpOverload, types: object, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> object:
-        """Run the operation as it is, and count it."""
         del types
         out = func(*args, **(kwargs or {}))
         count = flops_of(func, args, kwargs or {}, out)

@@ -109,7 +109,6 @@ def _takes_arguments(model: nn.Module) -> bool:
 
 
 def _ask(model: nn.Module, policy: Policy) -> None:
-    """Turn on the model's own switch."""
     if policy is True:
         model.gradient_checkpointing_enable()  # type: ignore[operator]
     elif policy == SELECTIVE and _takes_arguments(model):

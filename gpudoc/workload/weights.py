@@ -101,7 +101,6 @@ def _renamed(shapes: Mapping[str, torch.Size], weights: Weights) -> dict[str, st
 
 
 def _find(path: Path) -> Path:
-    """The file itself, or what of a folder holds the weights."""
     if path.is_dir():
         for name in _IN_A_FOLDER:
             if (path / name).is_file():

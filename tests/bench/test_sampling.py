@@ -15,7 +15,7 @@ from gpudoc.bench.sampling import (
     sample_point,
     timed_rate,
 )
-from gpudoc.process.beside import Beside
+from gpudoc.process.cpu_load import CpuLoad
 from tests.bench.host_gpu import HostGpu, bench
 
 
@@ -81,7 +81,7 @@ class Counted:
     """A meter that counts how often processes are read."""
 
     reads = 0
-    seen = Beside(other_cpus=1.25, other_share=0.3, share=0.9, stolen_share=0.01)
+    seen = CpuLoad(other_cpus=1.25, other_share=0.3, share=0.9, stolen_share=0.01)
 
     def read(self):
         Counted.reads += 1

@@ -8,7 +8,7 @@ import pytest
 
 from gpudoc.cli.app import run
 from gpudoc.errors import ExitCode, GpudocError
-from gpudoc.fleet import across
+from gpudoc.fleet import allocation
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +51,7 @@ def test_shared_reaches_the_run(shared, monkeypatch):
         asked.append(options.shared)
         raise GpudocError("other processes compute", exit_code=ExitCode.BAD_ANSWER)
 
-    monkeypatch.setattr(across, "run", refuse)
+    monkeypatch.setattr(allocation, "run", refuse)
     assert run(["bench", "--across", "--quick", *["--shared"] * shared]) == 1
     assert asked == [shared]
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 import ast
 import importlib
 import itertools
-import pkgutil
 import re
 import subprocess
 import sys
@@ -15,9 +14,9 @@ import pytest
 
 import gpudoc.doctor
 from gpudoc.doctor import causes
-from gpudoc.doctor.causes import traced, watched
+from gpudoc.doctor.causes import job, step_trace
 from gpudoc.doctor.model import Card, Evidence, Packager, Place, Remedy, Setting
-from gpudoc.doctor.registry import CATALOGUE, FINDERS, TEXT_GATES, finders_for
+from gpudoc.doctor.registry import CATALOGUE, FILES, FINDERS, finders_for
 from gpudoc.doctor.xid_advice import CONTAINED, advise_for, advise_recovery, got_over
 from gpudoc.facts.readers import intake
 from gpudoc.knowledge.signature_rows import CODE, load_folder
@@ -85,7 +84,7 @@ def written_steps(path: Path) -> list[str]:
 def test_every_step_that_a_finder_writes_tells_what_to_do():
     files = sorted(Path(gpudoc.doctor.__file__).parent.rglob("*.py"))
     steps = {path.name: written_steps(path) for path in files}
-    assert len(steps["watched_input.py"]) > 5
+    assert len(steps["job_input.py"]) > 5
     assert not {say for says in steps.values() for say in unclear(tuple(Remedy(say=say) for say in says))}
 
 
@@ -97,7 +96,7 @@ def test_what_is_no_step_is_told_apart(say):
 
 def test_every_file_of_the_causes_that_has_finders_is_asked_once():
     files = [path for path in Path(causes.__path__[0]).glob("*.py") if "\nFINDERS" in path.read_text("utf-8")]
-    asked = {finder.find for finder in (*FINDERS, *watched.FINDERS, *traced.FINDERS)}
+    asked = {finder.find for finder in (*FINDERS, *job.FINDERS, *step_trace.FINDERS)}
     for path in files:
         own = importlib.import_module(f"{causes.__name__}.{path.stem}").FINDERS
         assert {finder.find for finder in own} <= asked, path.name
@@ -111,16 +110,14 @@ def test_what_judges_brings_in_nothing_that_watches_parses_or_asks_the_system():
     heavy = {"multiprocessing", "psutil", "yaml", "tempfile", "importlib.resources"}
     assert "gpudoc.doctor.causes.chain" in done.stdout.split()
     assert not heavy & set(done.stdout.split())
-    assert not re.findall(r"gpudoc\S*(?:live\.|watched|traced|timeline|facts\.process)\S*", done.stdout)
+    assert not re.findall(r"gpudoc\S*(?:live\.|causes\.job|step_trace|timeline|facts\.process)\S*", done.stdout)
 
 
-def test_each_file_that_judges_texts_has_a_gate_and_they_are_asked_in_one_order():
-    judging = [
-        module.name
-        for module in pkgutil.iter_modules(causes.__path__)
-        if any(one.reads == "text" for one in getattr(import_module(f"{causes.__name__}.{module.name}"), "FINDERS", ()))
-    ]
-    assert list(TEXT_GATES) == judging
+def test_the_files_that_judge_texts_are_those_with_a_gate():
+    def judges_texts(name):
+        return any(one.reads == "text" for one in import_module(f"{causes.__name__}.{name}").FINDERS)
+
+    assert set(filter(judges_texts, FILES)) == {name for name, gate in FILES.items() if gate is not None}
 
 
 def test_behind_a_closed_gate_no_finder_has_anything_to_say():
@@ -129,8 +126,8 @@ def test_behind_a_closed_gate_no_finder_has_anything_to_say():
     for example in [example for row in rows for example in row.examples]:
         reading = intake.read(example)
         evidence = Evidence(source="file", machine=reading.machine, reading=reading)
-        for name, gate in TEXT_GATES.items():
-            if gate.is_open(evidence):
+        for name, gate in FILES.items():
+            if gate is None or gate.is_open(evidence):
                 continue
             num_closed += 1
             finders = [one for one in import_module(f"{causes.__name__}.{name}").FINDERS if one.reads == "text"]

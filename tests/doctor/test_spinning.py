@@ -6,7 +6,7 @@ import pytest
 
 from gpudoc.doctor import spinning
 from gpudoc.doctor.spinning import Crowd, bound_spinning, find_spinning, may_sleep
-from gpudoc.process.beside import Beside
+from gpudoc.process.cpu_load import CpuLoad
 from gpudoc.process.openmp import SPINS, SPINS_IN_A_CROWD, WAITING, OpenMp, own_openmp
 
 GOMP = OpenMp("libgomp")
@@ -73,8 +73,8 @@ def starts(monkeypatch):
 
     def others(cpus, runtime="libgomp"):
         looks = []
-        counted = None if cpus is None else Beside(other_cpus=cpus, other_share=0.5, share=0.5, stolen_share=None)
-        monkeypatch.setattr("gpudoc.process.beside.LoadMeter.read", lambda _: looks.append(1) or counted)
+        counted = None if cpus is None else CpuLoad(other_cpus=cpus, other_share=0.5, share=0.5, stolen_share=None)
+        monkeypatch.setattr("gpudoc.process.cpu_load.LoadMeter.read", lambda _: looks.append(1) or counted)
         monkeypatch.setattr(spinning, "own_openmp", lambda: OpenMp(runtime, settings_here()))
         return looks
 

@@ -48,11 +48,11 @@ def test_two_children_meet_in_a_store_sweep_and_compare_clocks(two):
     # both begin before either is listened to
     for rank, hand in enumerate(two):
         assert hand.ask({"do": "digests", "size": 8, "seconds": 0.0}, 100).failed == ""
-        hand._send(json.dumps({**common, "rank": rank}))
+        hand._child.say(json.dumps({**common, "rank": rank}).encode())
     answers = []
     for hand in two:
         answer = OrderAnswer()
-        hand._listen(answer, 120, "done")
+        hand._listen(hand._child, answer, 120, "done")
         answers.append(answer)
     assert [answer.failed for answer in answers] == ["", ""]
     rows = [

@@ -10,6 +10,7 @@ import pytest
 from gpudoc.bench.sampling import SamplingPlan
 from gpudoc.fleet import hand as room
 from gpudoc.fleet.hand import Hand
+from gpudoc.process import conversation
 
 # a child that answers without torch; the plan is its first line
 PLAYED = """
@@ -73,14 +74,14 @@ def test_after_a_failure_the_reason_is_told_and_the_next_order_finds_a_new_proce
 
 def test_it_may_be_ended_while_it_is_being_ended(played, monkeypatch):
     """A thread that waits for an answer ends its process, and the run that is over ends all."""
-    end_family = room.end_family
+    end_family = conversation.end_family
 
     def and_again(process, **patience):
-        monkeypatch.setattr(room, "end_family", end_family)
+        monkeypatch.setattr(conversation, "end_family", end_family)
         played.end()
         end_family(process, **patience)
 
-    monkeypatch.setattr(room, "end_family", and_again)
+    monkeypatch.setattr(conversation, "end_family", and_again)
     played.end()
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpudoc.fleet.odd import find_odd
+from gpudoc.fleet.oddities import find_odd
 from gpudoc.fleet.record import FleetRecord, Spot
 from gpudoc.fleet.scores import families
 from gpudoc.fleet.wording import slow_finding, spots_name

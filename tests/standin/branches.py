@@ -28,7 +28,7 @@ BY_DEVICE = re.compile(
     r"""['"](?:cuda|cpu|nccl)\b|\b(?:is_cuda|on_cuda|on_gpu|is_gpu|has_gpu|device_type|pynvml)\b|device\.type|\.cuda\."""
 )
 # these read what a text or another machine says, which recorded ones show in their own tests
-NOT_BY_DEVICE = ("facts/", "knowledge/", "doctor/causes/", "doctor/unexplained.py")
+NOT_BY_DEVICE = ("facts/", "knowledge/", "doctor/causes/", "doctor/symptoms.py")
 PATH = (
     "import os; p = os.environ.get('STANDIN_WATCH'); p and exec(open(p).read(), {'__file__': p, '__name__': 'watch'})\n"
 )

@@ -12,7 +12,7 @@ from typing import cast, get_args
 
 import yaml
 
-from gpudoc.doctor.causes import traced, watched
+from gpudoc.doctor.causes import job, step_trace
 from gpudoc.doctor.model import Cause, Place, Remedy, Setting
 from gpudoc.doctor.registry import CATALOGUE, FINDERS
 from gpudoc.knowledge.cause_rows import AREAS, area_of
@@ -152,7 +152,7 @@ def _messages(cause: Cause) -> str:
 
 
 def _how(cause: Cause) -> str:
-    finders = [finder for finder in (*FINDERS, *watched.FINDERS, *traced.FINDERS) if finder.id == cause.id]
+    finders = [finder for finder in (*FINDERS, *job.FINDERS, *step_trace.FINDERS) if finder.id == cause.id]
     reads = {finder.reads for finder in finders}
     lines = []
     if messages_of(cause.id) or "text" in reads:

@@ -6,7 +6,7 @@ import dataclasses
 import time
 from collections.abc import Iterable
 
-from gpudoc.doctor.causes import losses, watched
+from gpudoc.doctor.causes import job, losses
 from gpudoc.doctor.diagnose import diagnose
 from gpudoc.doctor.examine import Request, examine_text
 from gpudoc.doctor.live.phases import TRAINING, Phase
@@ -33,7 +33,7 @@ _SHELL_SAYS = {4: "Illegal instruction", 6: "Aborted", 7: "Bus error", 9: "Kille
 def judge(watch: Watch, ignore: Iterable[str] = ()) -> Report:
     """The report of a watched job; the machine's own facts stay out, they are `gpudoc doctor`'s without arguments."""
     began = time.perf_counter()
-    report = diagnose(Evidence(source="process", watch=watch), ignore=ignore, finders=watched.FINDERS)
+    report = diagnose(Evidence(source="process", watch=watch), ignore=ignore, finders=job.FINDERS)
     lead = summarise(watch).lead
     if not report.findings and lead is not None and lead.share(*TRAINING, Phase.COLLECTIVE) <= 1 - MOSTLY:
         seen = _no_step(report, lead, watch)

@@ -8,8 +8,8 @@ from functools import lru_cache
 from itertools import pairwise
 
 from gpudoc.doctor.causes.live import value
+from gpudoc.doctor.live.interpreter_lock import settle
 from gpudoc.doctor.live.phases import COMPUTE, TRAINING, Phase, Sighting, classify, own_line
-from gpudoc.doctor.live.unclear import settle
 from gpudoc.facts.live.tree import WORKER_NAME
 from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Frame, Limits, ProcessTrack, Stacks, ThreadStacks, Watch

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-import subprocess
 
 from gpudoc.facts.live import spy
 from gpudoc.facts.model import Absent, Fact
@@ -17,26 +16,16 @@ SECONDS = 2
 FINISH_S = 5.0
 
 
-class CloseUp:
+class CloseUp(spy.Recorder):
     """A py-spy that samples one process for two seconds in the background."""
 
     def __init__(self, program: str, pid: int, folder: pathlib.Path) -> None:
-        self._pid = pid
-        self._output = folder / "close-up.json"
-        self._messages = self._output.with_suffix(".err")
-        with self._messages.open("wb") as messages:
-            self._process = subprocess.Popen(
-                spy.close_up_command(program, pid, self._output, RATE_HZ, SECONDS),
-                stdin=subprocess.DEVNULL,
-                stdout=messages,
-                stderr=messages,
-                start_new_session=True,
-            )
+        super().__init__(program, pid, folder / "close-up.json", SECONDS, RATE_HZ)
 
     def finish(self) -> Fact[Stacks]:
         """The stacks with the rate that was reached; absent with the reason when py-spy saw nothing."""
         end_process(self._process, grace_s=FINISH_S)
-        seen = spy.read_recording(self._pid, self._output, self._messages)
+        seen = spy.read_recording(self._pid, self.output, self._messages)
         if isinstance(seen, Absent):
             return seen
         most = max((len(t.samples) for t in seen.threads if t.is_main), default=0)

@@ -220,11 +220,9 @@ class _Job:
             os.kill(self.pid, number)
 
     def runs(self) -> bool:
-        """Whether the job's first process has not ended."""
         return is_running(self.pid)
 
     def follow(self) -> None:
-        """Pass on what the job wrote since the last call."""
         for number, spool in self._spools.items():
             spool.follow(functools.partial(self.sink, number))
             if spool.num_bytes_kept > WARN_BYTES and not self._has_warned:
@@ -332,7 +330,6 @@ class _AncestorRecorder:
     program: Fact[str]
 
     def finish(self) -> Fact[Stacks]:
-        """Stop sampling, and read what was seen."""
         if isinstance(self.program, Absent):
             return self.program
         end_process(self.process, ask=signal.SIGINT, grace_s=spy.FINISH_S)

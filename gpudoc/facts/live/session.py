@@ -237,7 +237,6 @@ class _Dumper:
 
     @property
     def seen(self) -> Fact[tuple[Glance, ...]]:
-        """The looks until now."""
         return tuple(self._seen) if self._seen else Absent(self._refused or "no sample succeeded")
 
     def _collect(self) -> None:

@@ -28,22 +28,14 @@ def find() -> Fact[str]:
     return found or Absent("py-spy is not installed")
 
 
-def record_command(program: str, pid: int, output: pathlib.Path, seconds: float) -> list[str]:
+def record_command(program: str, pid: int, output: pathlib.Path, seconds: float, rate_hz: float = RATE_HZ) -> list[str]:
     """What samples `pid` and its children into `output`; it writes when it ends, is interrupted, or the job ends."""
-    # without --subprocesses py-spy leaves the process out of the names of its profiles
-    return [*_record(program, pid, output, RATE_HZ, seconds), "--subprocesses"]
-
-
-def close_up_command(program: str, pid: int, output: pathlib.Path, rate_hz: float, seconds: int) -> list[str]:
-    """What samples `pid` and its children for a short time at a higher rate."""
-    return [*_record(program, pid, output, rate_hz, seconds), "--subprocesses"]
-
-
-def _record(program: str, pid: int, output: pathlib.Path, rate_hz: float, seconds: float) -> list[str]:
     # speedscope keeps the order of time and shares frames: 31 KB where chrometrace takes 1.4 MB for the same 4 seconds
     options = ["--nonblocking", "--threads", "--idle", "--full-filenames"]
     window = ["--rate", f"{rate_hz:.0f}", "--duration", str(max(1, round(seconds)))]
-    return [program, "record", "--pid", str(pid), "--format", "speedscope", "--output", str(output), *options, *window]
+    # without --subprocesses py-spy leaves the process out of the names of its profiles
+    where = ["--format", "speedscope", "--output", str(output)]
+    return [program, "record", "--pid", str(pid), *where, *options, *window, "--subprocesses"]
 
 
 def dump_command(program: str, pid: int) -> list[str]:
@@ -54,13 +46,13 @@ def dump_command(program: str, pid: int) -> list[str]:
 class Recorder:
     """A py-spy that records a job in the background, in a separate session so that Ctrl+C does not cut it."""
 
-    def __init__(self, program: str, pid: int, output: pathlib.Path, seconds: float) -> None:
+    def __init__(self, program: str, pid: int, output: pathlib.Path, seconds: float, rate_hz: float = RATE_HZ) -> None:
         self.output = output
         self._pid = pid
         self._messages = output.with_suffix(".err")
         with self._messages.open("wb") as messages:
             self._process = subprocess.Popen(
-                record_command(program, pid, output, seconds),
+                record_command(program, pid, output, seconds, rate_hz),
                 stdin=subprocess.DEVNULL,
                 stdout=messages,
                 stderr=messages,

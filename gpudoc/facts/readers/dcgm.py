@@ -57,7 +57,6 @@ class _State:
     tests: list[DeviceTest] = field(default_factory=list)
 
     def add(self, tool: str, result: str, gpu: Fact[int], line: Line) -> None:
-        """A result of the present test."""
         one = DeviceTest(tool=tool, name=self.name, result=_RESULTS[result.lower()], gpu=gpu, origin=line.origin)
         self.tests.append(one)
         self.chunk = 0
@@ -125,7 +124,6 @@ def _put(state: _State, gather: Gather) -> None:
 
 
 def _cells(text: str) -> tuple[str, str] | None:
-    """The two cells of a row of DCGM's tables."""
     bare = text.strip()
     if not bare.startswith("|") or bare.count("|") != 3 or not bare.endswith("|"):
         # the title of the health report spans both columns

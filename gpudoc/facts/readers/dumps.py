@@ -114,11 +114,9 @@ class _NotPlainError(pickle.UnpicklingError):
 
 class _Plain(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> object:
-        """Refuse every class and function."""
         raise _NotPlainError(f"{module}.{name}")
 
     def persistent_load(self, pid: object) -> object:
-        """Refuse what stands elsewhere."""
         raise _NotPlainError(f"a reference to {pid!r}")
 
 

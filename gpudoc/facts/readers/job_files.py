@@ -94,7 +94,7 @@ def _walk(folder: Path) -> Iterator[Path]:
             count += 1
             if count > _MOST_FILES:
                 raise GpudocError(
-                    f"{escape_line(folder)} holds more than {_MOST_FILES:,} files",
+                    f"{escape_line(folder)} contains more than {_MOST_FILES:,} files",
                     hint="pass the folder of one job's logs",
                 )
             if not name.startswith("."):

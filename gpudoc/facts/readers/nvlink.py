@@ -62,7 +62,6 @@ class _State:
         self.matrix: dict[int, tuple[list[str], Line]] = {}
 
     def count(self, active: int, total: int, line: Line) -> None:
-        """Add links to those of the present GPU."""
         if self.gpu is not None:
             before = self.links.get(self.gpu, (0, 0, line))
             self.links[self.gpu] = (before[0] + active, before[1] + total, before[2])

@@ -100,8 +100,6 @@ def _joined(chains: Sequence[ErrorChain]) -> list[ErrorChain]:
 
 @dataclass(slots=True)
 class _Draft:
-    """An exception while it is read."""
-
     first: int
     link: Link
     style: Style = "plain"

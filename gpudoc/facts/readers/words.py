@@ -18,7 +18,7 @@ from gpudoc.patterns import (
     allowed,
     to_ascii,
 )
-from gpudoc.prepared import prepared_ways
+from gpudoc.preparation import prepared_ways
 
 _SHORTEST = 3
 _OPTIONAL = ("?", "*", "{0", "{,")

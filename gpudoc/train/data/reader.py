@@ -50,7 +50,6 @@ class Reader(torch.utils.data.Dataset[Batch]):
         return self._drawn
 
     def __getitem__(self, chunk: Chunk) -> Batch:
-        """The chunk's batch; the process's own random state is as before."""
         generators = self._generators
         if generators is None:
             generators = self._generators = draws.Generators()

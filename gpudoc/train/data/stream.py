@@ -73,7 +73,6 @@ class StreamReader(torch.utils.data.Dataset[Batch]):
         return keeps_place(self._dataset)
 
     def __getitem__(self, chunk: Chunk) -> Batch:
-        """The chunk's batch; the process's own random state is as before."""
         generators = self._generators
         if generators is None:
             generators = self._generators = draws.Generators()

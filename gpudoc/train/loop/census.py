@@ -145,7 +145,6 @@ class _Watch:
         self._begin()
 
     def close(self) -> None:
-        """Take the hooks away."""
         self._look()
         for handle in self._handles:
             handle.remove()
@@ -242,7 +241,7 @@ class _Watch:
             self._gradients.update(_sizes([parameter.grad], self._device))
 
     def _look(self) -> None:
-        """Take in the highest moment since the last look; nothing that is counted began or ended to live meanwhile."""
+        """Record the highest moment since the last look; nothing that is counted was made or freed since."""
         gradients = sum(self._gradients.values())
         total, reserved = gradients + sum(self._activations.values()), None
         if self._on_gpu:

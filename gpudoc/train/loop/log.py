@@ -9,7 +9,7 @@ from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.train.events import NothingLearnedError, Progressed
 from gpudoc.train.loop.course import Course, Metrics
 from gpudoc.train.meter.meters import Split, memory_peak_bytes
-from gpudoc.train.ranks.around import Around
+from gpudoc.train.ranks.condition import RankCondition
 from gpudoc.train.ranks.pace import RankPace
 from gpudoc.train.step.sequence import LogReading
 from gpudoc.train.step.step import Stepper
@@ -36,8 +36,8 @@ class Log:
         self._skipped_logged = 0
         self._unlooked_s = math.inf
         self.memory_peak_bytes = 0
-        ranks, around = stepper.parts.ranks, Around(stepper.parts.device)
-        self.pace = RankPace(ranks.world, lambda rank: ranks.gather(around.look() if rank == ranks.rank else {})[rank])
+        ranks, own = stepper.parts.ranks, RankCondition(stepper.parts.device)
+        self.pace = RankPace(ranks.world, lambda rank: ranks.gather(own.look() if rank == ranks.rank else {})[rank])
 
     def write(self, step: int, reading: LogReading) -> Progressed:
         """The row after `step`; GpudocError when for too long no gradient was finite."""

@@ -226,7 +226,6 @@ class Loop(StepDriver):
         return step % self._log_every == 0 or step >= parts.boundary.due_at or parts.tracer.wanted
 
     def _after(self, step: int) -> Iterator[Event]:
-        """What is due after `step`."""
         parts = self._parts
         if parts.tracer.wanted:
             yield from parts.tracer.advance()

@@ -57,7 +57,7 @@ class Slow:
         """What a user should read about it."""
         told = f"rank {self.rank} is {self.factor:.2g} times as slow as the others in {self.where}: "
         own, others = format_seconds(self.step_s), format_seconds(self.others_s)
-        told += f"{own} a step for itself where the others take {others} and then wait for it"
+        told += f"{own} a step, while the others take {others} and then wait for it"
         known = [f"{name.replace('_', ' ')} {value}" for name, value in self.facts.items() if value not in (None, "")]
         return f"{told} ({', '.join(known)})" if known else told
 
@@ -124,7 +124,6 @@ class RankPace:
 
 
 def _slowest(steps: int, row: Sequence[Own]) -> int | None:
-    """The rank that stands out in one row."""
     rank = max(range(len(row)), key=lambda r: row[r].all_s)
     others = median(own.all_s for r, own in enumerate(row) if r != rank)
     mine = row[rank].all_s

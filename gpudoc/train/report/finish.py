@@ -6,7 +6,7 @@ from gpudoc.control_characters import to_json
 from gpudoc.doctor.spinning import crowd_here, find_spinning
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.facts.host import num_cpus
-from gpudoc.process.beside import Beside
+from gpudoc.process.cpu_load import CpuLoad
 from gpudoc.train.data.stream import most_workers
 from gpudoc.train.events import Finished
 from gpudoc.train.job import Job
@@ -19,7 +19,7 @@ from gpudoc.train.state.run_dir import write_whole
 
 
 def finish(
-    request: TrainRequest, job: Job, problem: Exception | None, seconds: float, beside: Beside | None = None
+    request: TrainRequest, job: Job, problem: Exception | None, seconds: float, beside: CpuLoad | None = None
 ) -> Finished:
     """Write summary.json and say how it ended; `beside` is other processes' use of the CPUs."""
 

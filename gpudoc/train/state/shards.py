@@ -194,7 +194,7 @@ class _Reader(FileSystemReader):
         with (Path(self.path) / ".metadata").open("rb") as stream, room_for_pickle(os.fstat(stream.fileno()).st_size):
             metadata = _Unpickler(stream).load()
         if not isinstance(metadata, Metadata):
-            raise pickle.UnpicklingError("it holds no metadata of DCP")
+            raise pickle.UnpicklingError("it contains no DCP metadata")
         for place in (metadata.storage_data or {}).values():
             if Path(place.relative_path).name != place.relative_path:
                 raise pickle.UnpicklingError(f"it names a file elsewhere: {place.relative_path}")

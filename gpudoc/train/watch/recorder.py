@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from gpudoc.doctor.causes.dumped import find_apart, find_behind
+from gpudoc.doctor.causes.dumps import find_apart, find_behind
 from gpudoc.doctor.model import Evidence, Finding
 from gpudoc.errors import GpudocError
 from gpudoc.facts.readers.dumps import RankTrace, read_dump

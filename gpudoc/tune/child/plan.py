@@ -53,7 +53,6 @@ class _Signs:
         self._emit = emit
 
     def say(self, text: str) -> None:
-        """Another plan."""
         del text
         self._emit(LifeSign())
 

@@ -169,7 +169,6 @@ class _Loaded:
         self.samples = 0
 
     def step(self) -> None:
-        """Wait for the next batches, and one step on them."""
         batches = [self._take(chunk) for chunk in self._order.chunks(self._number)]
         self.samples += self._order.samples_in(self._number)
         self._number += 1

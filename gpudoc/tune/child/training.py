@@ -91,7 +91,6 @@ class _Given(StepDriver):
         self.batches: Sequence[Batch] = ()
 
     def fetch(self) -> list[Micro] | Missing:
-        """The batches as micro batches of equal weight."""
         batches, self.batches = self.batches, ()
         return share_out(self._parts, [(batch, False) for batch in batches])
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import select
-import subprocess
-import tempfile
 from types import TracebackType
-from typing import IO
 
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.process.arguments import own_python
-from gpudoc.process.ending import end_family, how_it_ended
+from gpudoc.process.conversation import Conversation
 from gpudoc.tune.loader.messages import (
     AskCosts,
     AskRun,
@@ -57,9 +52,7 @@ class LoaderSession:
         self._deadline = deadline or Deadline()
         self._start_s = 0.0
         self._order = asked
-        self._process: subprocess.Popen[bytes] | None = None
-        self._complaints: IO[bytes] | None = None
-        self._buffer = b""
+        self._child: Conversation | None = None
         self.num_samples = 0
         self.batch_size = asked.batch_size
 
@@ -95,35 +88,19 @@ class LoaderSession:
 
     def close(self) -> None:
         """End the process and all that it started."""
-        process, self._process = self._process, None
-        if process is not None:
-            end_family(process)
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    with contextlib.suppress(BrokenPipeError):
-                        pipe.close()
-        if self._complaints is not None:
-            self._complaints.close()
-            self._complaints = None
-        self._buffer = b""
+        child, self._child = self._child, None
+        if child is not None:
+            child.end()
 
     def _ask(self, asks: AskCosts | AskRun, usual_s: float, needed_s: float = START_SECONDS) -> Opened | Costs | Ran:
-        if self._process is None:
+        if self._child is None:
             if self._start_s > self._deadline.left_s:
                 raise MeasurementError("no time was left to restart", is_late=True)
             self._start()
         return self._exchange(LoaderQuestion(asks=asks), usual_s, needed_s)
 
     def _start(self) -> None:
-        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - read when the process died, closed in close()
-        self._process = subprocess.Popen(
-            own_python(_CHILD.format(os.getpid())),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._complaints,
-            env=environment_of(self._order.variant),
-            start_new_session=True,
-        )
+        self._child = Conversation(own_python(_CHILD.format(os.getpid())), environment_of(self._order.variant))
         began = self._deadline.clock()
         try:
             # everything else waits for the first start; a later one follows a hang, and is as long as that was
@@ -138,54 +115,23 @@ class LoaderSession:
 
     def _exchange(self, message: Message, usual_s: float, needed_s: float = START_SECONDS) -> Opened | Costs | Ran:
         patience_s = self._deadline.patience_s(usual_s, needed_s)
-        assert self._process is not None
-        assert self._process.stdin is not None
+        child = self._child
+        assert child is not None
+        child.say(encode(message))
         try:
-            self._process.stdin.write(encode(message) + b"\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            raise self._death() from None
-        sender = f"the process that measures loaders (pid {self._process.pid})"
-        says = decode(LoaderAnswer, self._read_line(self._process, patience_s), sender).says
+            line = child.hear(patience_s)
+        except TimeoutError:
+            self.close()
+            is_late = not self._deadline.left_s
+            raise MeasurementError(f"no answer within {patience_s:.0f} s", hangs=not is_late, is_late=is_late) from None
+        if line is None:
+            how, complaint = child.last_words()
+            self.close()
+            raise MeasurementError(f"the measuring process {how}" + (f" ({complaint})" if complaint else ""))
+        says = decode(LoaderAnswer, line, f"the process that measures loaders (pid {child.process.pid})").says
         if isinstance(says, LoaderFailure):
             raise MeasurementError(says.failure, says.traceback)
         return says
-
-    def _read_line(self, process: subprocess.Popen[bytes], patience_s: float) -> bytes:
-        """One line of the reply; a dead process is noticed though its loader workers still hold the pipe."""
-        assert process.stdout is not None
-        until = self._deadline.clock() + patience_s
-        while b"\n" not in self._buffer:
-            if select.select([process.stdout], [], [], 0.2)[0]:
-                piece = os.read(process.stdout.fileno(), 1 << 16)
-                if not piece:
-                    raise self._death()
-                self._buffer += piece
-            elif process.poll() is not None:
-                raise self._death()
-            elif self._deadline.clock() > until:
-                self.close()
-                is_late = not self._deadline.left_s
-                raise MeasurementError(f"no answer within {patience_s:.0f} s", hangs=not is_late, is_late=is_late)
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        return line
-
-    def _death(self) -> MeasurementError:
-        assert self._process is not None
-        try:
-            status = self._process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            status = 0
-        complaint = self._last_complaint()
-        self.close()
-        return MeasurementError(f"the measuring process {how_it_ended(status)}{complaint}")
-
-    def _last_complaint(self) -> str:
-        if self._complaints is None:
-            return ""
-        self._complaints.seek(0)
-        lines = self._complaints.read().decode("utf-8", "replace").strip().splitlines()
-        return f" ({lines[-1]})" if lines else ""
 
     def _as_user_error(self, problem: MeasurementError) -> GpudocError:
         self.close()

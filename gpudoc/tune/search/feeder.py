@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from gpudoc.process.beside import LoadMeter
+from gpudoc.process.cpu_load import LoadMeter
 from gpudoc.profile.model import Loader, LoaderTrial
 from gpudoc.tune.findings import Findings, SearchPlan
 from gpudoc.tune.loader.bounds import bounds_here

@@ -60,7 +60,7 @@ class Largest:
     num_oom: int = 0
     complete: bool = True
     settled: bool = False
-    ceiling: str = "a larger one would be of no use"
+    ceiling: str = "a larger one would not help"
     notes: list[str] = field(default_factory=list)
 
     @property

@@ -163,7 +163,6 @@ def _can_afford(session: WorkloadSession, plan: SearchPlan, found: Findings, lev
 
 
 def _check(reference: Reference | None, trial: Trial, tolerance: float) -> _Check:
-    """The losses of the trial's first steps against the reference's."""
     if reference is None:
         return _Check(True, None, "there is nothing to compare its losses with")
     losses = reference.compare(trial.losses, tolerance)

@@ -12,7 +12,7 @@ from gpudoc.profile.model import Allocator, WaitPolicy
 from gpudoc.stats import median
 from gpudoc.tune.trial.deadline import Deadline, TimeUpError
 from gpudoc.tune.trial.fork_client import trial_error
-from gpudoc.tune.trial.launcher import SILENCE_SECONDS, Launcher, RunningTrial, Where
+from gpudoc.tune.trial.launcher import SILENCE_SECONDS, Launcher, RunningTrial, TrialFailedError, Where
 from gpudoc.tune.trial.messages import RUNS, End, Point, Trial, TrialRequest, Variant
 
 # the optimizer's state comes with the first step, the full peak with the second, a settled heap with the third
@@ -72,13 +72,8 @@ class Runner(Protocol):
         """End the processes that rest between two trials."""
 
 
-class VariantFailedError(GpudocError):
+class VariantFailedError(TrialFailedError):
     """A trial failed under a variant that nobody asked for, so that the search can go on without it."""
-
-    def __init__(self, trial: Trial) -> None:
-        problem = trial_error(trial)
-        super().__init__(problem.message, hint=problem.hint, exit_code=problem.exit_code)
-        self.trial = trial
 
 
 @dataclass(slots=True, kw_only=True)

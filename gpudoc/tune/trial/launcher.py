@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpudoc.errors import ExitCode, GpudocError
-from gpudoc.process.beside import LoadMeter
 from gpudoc.process.cgroup import oom_kills
+from gpudoc.process.cpu_load import LoadMeter
 from gpudoc.process.ending import signal_group
 from gpudoc.process.imports import refuse_broken_torch
 from gpudoc.profile.model import Allocator, WaitPolicy
@@ -48,13 +48,17 @@ SILENCE_SECONDS = 60.0
 _TIMED_STAGES = ("speed", "scaling")
 
 
-class InspectionError(GpudocError):
-    """The device, or a process on it, did not come so far that a trial could begin."""
+class TrialFailedError(GpudocError):
+    """A trial failed, as the message says; the user's own error, where it was one."""
 
     def __init__(self, trial: Trial) -> None:
         told = trial_error(trial)
         super().__init__(told.message, hint=told.hint, exit_code=told.exit_code)
         self.trial = trial
+
+
+class InspectionError(TrialFailedError):
+    """The device, or a process on it, did not come so far that a trial could begin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +79,6 @@ class Where:
 
 @dataclass(slots=True)
 class _Progress:
-    """What is known of a running trial so far."""
-
     points: list[Point] = field(default_factory=list)
     stage: str = "start"
     batch: int | None = None

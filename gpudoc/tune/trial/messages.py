@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field
 from gpudoc.profile.model import Allocator, Levers, Loader, LoaderTrial, ProfilePart, WaitPolicy
 
 if TYPE_CHECKING:
-    from gpudoc.process.beside import Beside
+    from gpudoc.process.cpu_load import CpuLoad
 
 Kind = Literal[
     "look", "plan", "default", "variant", "alike", "calibrate", "fit", "steady", "speed", "loader", "joint", "scaling"
@@ -274,7 +274,7 @@ class Trial(TrialPart):
         )
         return (float(self.is_disturbed), *(self.measured.get(name, 0.0) for name in names))
 
-    def beside(self, found: Beside | None, *, on_gpu: bool = False) -> Trial:
+    def beside(self, found: CpuLoad | None, *, on_gpu: bool = False) -> Trial:
         """The same with what others did with the CPUs meanwhile; steps on a GPU share no memory with them."""
         if found is None:
             return self

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpudoc.doctor.causes.traced import FINDERS
+from gpudoc.doctor.causes.step_trace import FINDERS
 from gpudoc.doctor.diagnose import diagnose
 from gpudoc.doctor.model import Evidence
 from gpudoc.facts.readers.kineto import read_trace

@@ -210,7 +210,7 @@ def test_nothing_survives_a_killed_parent(tmp_path):
         from gpudoc.workload.config import load_config
         asked = LoaderSession(Open(loaded=load_config(sys.argv[1]), batch_size=8, device="cpu"))
         asked.costs(0.1)
-        print(asked._process.pid, flush=True)
+        print(asked._child.process.pid, flush=True)
         while True:
             asked.run(LoaderSetting(num_workers=2), seconds=5, period_s=0.001)
     """)

@@ -98,7 +98,7 @@ def test_speedup_is_of_medians_and_absent_without_both():
 
 def test_the_largest_batch_is_explained_with_its_certificates():
     assert "101 ended with oom_host" in explain_largest(largest())
-    assert "it ran, and a larger one would be of no use" in explain_largest(
+    assert "it ran, and a larger one would not help" in explain_largest(
         largest(cap=100, fails_at=None, fails_with=None)
     )
     assert "more may fit; 120 is predicted" in explain_largest(largest(complete=False, predicted=120))

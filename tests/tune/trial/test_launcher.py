@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from gpudoc.errors import GpudocError
-from gpudoc.process.beside import Beside
+from gpudoc.process.cpu_load import CpuLoad
 from gpudoc.profile.model import Loader
 from gpudoc.tune.trial import launcher as launcher_file
 from gpudoc.tune.trial.deadline import Deadline, TimeUpError
@@ -98,7 +98,7 @@ def test_what_others_did_counts_from_the_first_timed_step(monkeypatch, tmp_path)
             self.others = next(seen)
 
         def read(self):
-            return Beside(other_cpus=self.others, other_share=0.5, share=1.0, stolen_share=None)
+            return CpuLoad(other_cpus=self.others, other_share=0.5, share=1.0, stolen_share=None)
 
     monkeypatch.setattr(launcher_file, "LoadMeter", Planted)
     running = RunningTrial(None, TrialRequest(kind="variant", batches=(8,)), CPU, 1, tmp_path / "log")

@@ -1,4 +1,4 @@
-from gpudoc.process.beside import Beside
+from gpudoc.process.cpu_load import CpuLoad
 from gpudoc.profile.model import Loader
 from gpudoc.tune.trial.messages import End, Point, Trial, TrialRequest, Variant
 
@@ -48,9 +48,9 @@ def test_a_timing_is_in_doubt_once_others_take_what_it_needed():
 def test_what_was_seen_beside_a_trial_joins_what_it_measured():
     plain = Trial(request=TrialRequest(kind="speed", batches=(2,)), end=End.FITS, measured={"settled": 1.0})
     assert plain.beside(None) == plain
-    found = plain.beside(Beside(other_cpus=0.5, other_share=0.25, share=1.0, stolen_share=None))
+    found = plain.beside(CpuLoad(other_cpus=0.5, other_share=0.25, share=1.0, stolen_share=None))
     assert found.measured == {"settled": 1.0, "other_cpus": 0.5, "other_share": 0.25, "busy_share": 1.0}
-    seen = Beside(other_cpus=0.5, other_share=0.25, share=1.0, stolen_share=0.0, throttled_share=0.4)
+    seen = CpuLoad(other_cpus=0.5, other_share=0.25, share=1.0, stolen_share=0.0, throttled_share=0.4)
     # a GPU shares no memory with the CPUs
     on_gpu = plain.beside(seen, on_gpu=True).measured
     assert on_gpu == {"settled": 1.0, "other_cpus": 0.5, "busy_share": 1.0, "stolen_share": 0, "throttled_share": 0.4}

@@ -24,7 +24,7 @@ from .report import HookReport, RankPulse, allocator_numbers, limit_device
 from .steps import Steps, watch_autocast
 
 if TYPE_CHECKING:
-    from .backwards import BackwardCalls
+    from .backward_calls import BackwardCalls
     from .recorder import StateRecorder
     from .sampling import LineSampler
 
@@ -81,7 +81,7 @@ def _asked_for(report: HookReport) -> tuple[StateRecorder | None, LineSampler | 
     record, lines = report.order.get("record"), report.order.get("lines")
     if not record and not lines:
         return None, None, None
-    from .backwards import BackwardCalls
+    from .backward_calls import BackwardCalls
     from .recorder import StateRecorder
     from .sampling import LineSampler
 

@@ -17,7 +17,7 @@ import time
 from typing import Any, Iterable
 
 from . import batches
-from .backwards import BackwardCalls
+from .backward_calls import BackwardCalls
 from .report import HookReport, is_worker
 
 # a root with more numbers is no loss

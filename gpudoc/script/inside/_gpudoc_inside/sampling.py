@@ -12,7 +12,7 @@ import threading
 import time
 from typing import Any, Iterator
 
-from .backwards import BackwardCalls
+from .backward_calls import BackwardCalls
 from .loaders import is_users
 from .report import HookReport, is_worker, peaks
 

@@ -5,9 +5,9 @@ from collections import namedtuple
 
 import psutil
 
-from gpudoc.process import beside
-from gpudoc.process.beside import LoadMeter, cpus_allowed
+from gpudoc.process import cpu_load
 from gpudoc.process.cgroup import CpuQuota
+from gpudoc.process.cpu_load import LoadMeter, cpus_allowed
 
 
 def own_cpus(found):
@@ -22,7 +22,7 @@ def test_what_others_do_is_theirs():
     try:
         # a child of ours counts as ours, so the burner is measured from a process that is not above it
         code = (
-            "import time\nfrom gpudoc.process.beside import LoadMeter\nmeter = LoadMeter()\ntime.sleep(0.6)\n"
+            "import time\nfrom gpudoc.process.cpu_load import LoadMeter\nmeter = LoadMeter()\ntime.sleep(0.6)\n"
             "found = meter.read()\nprint(found.other_cpus, found.share)"
         )
         told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
@@ -65,8 +65,8 @@ def test_only_the_cpus_that_it_may_use_count(monkeypatch):
     Row = namedtuple("Row", "user system idle iowait steal guest")
     read = [[Row(0, 0, 0, 0, 0, 0)] * 4, [Row(90, 0, 0, 0, 0, 0)] * 2 + [Row(2, 0, 6, 0, 2, 0), Row(0, 0, 10, 0, 0, 0)]]
     monkeypatch.setattr(psutil, "cpu_times", lambda percpu: read.pop(0))
-    monkeypatch.setattr(beside.os, "sched_getaffinity", lambda _pid: {2, 3})
-    monkeypatch.setattr(beside.time, "perf_counter", iter([0.0, 10.0]).__next__)
+    monkeypatch.setattr(cpu_load.os, "sched_getaffinity", lambda _pid: {2, 3})
+    monkeypatch.setattr(cpu_load.time, "perf_counter", iter([0.0, 10.0]).__next__)
     monkeypatch.setattr(LoadMeter, "_own", lambda _self: 0.0)
     found = LoadMeter().read()
     assert (found.other_cpus, found.other_share, found.share) == (0.2, 0.1, 0.1)
@@ -76,7 +76,7 @@ def test_only_the_cpus_that_it_may_use_count(monkeypatch):
 
 def test_how_often_a_quota_was_used_up_is_counted_and_unknown_without_one(monkeypatch):
     quotas = [CpuQuota(2.0, 1.0, 10, 100), CpuQuota(2.0, 3.0, 15, 120), None, None]
-    monkeypatch.setattr(beside, "cpu_quota", lambda: quotas.pop(0))
+    monkeypatch.setattr(cpu_load, "cpu_quota", lambda: quotas.pop(0))
     for told in (0.25, None):
         meter = LoadMeter()
         time.sleep(0.06)

@@ -1,6 +1,6 @@
 import pytest
 
-from gpudoc.doctor.causes.watched_hang import FINDERS
+from gpudoc.doctor.causes.job_hang import FINDERS
 from gpudoc.doctor.model import Evidence
 from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Frame, Stacks, ThreadStacks

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpudoc.doctor.causes import compared
+from gpudoc.doctor.causes import contradictions
 from tests.doctor.causes.judge import told
 
 NONE_LEFT = "\nRuntimeError: No CUDA GPUs are available"
@@ -53,5 +53,5 @@ APART = [
 
 @pytest.mark.parametrize(("expected", "text"), APART)
 def test_what_is_stated_is_held_against_what_else_is_stated(expected, text):
-    found = [(one.id, one.severity) for one in told(compared.FINDERS, text)]
+    found = [(one.id, one.severity) for one in told(contradictions.FINDERS, text)]
     assert found == ([expected] if expected else [])

@@ -1,4 +1,4 @@
-from gpudoc.doctor.causes.watched_memory import FINDERS
+from gpudoc.doctor.causes.job_memory import FINDERS
 from gpudoc.doctor.model import Evidence
 from gpudoc.facts.process import Pages
 from tests.doctor.causes.judge import sees

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpudoc.doctor.causes.watched_input import WORTH_TELLING
+from gpudoc.doctor.causes.job_input import WORTH_TELLING
 from gpudoc.doctor.live.finders import watched
 from gpudoc.doctor.live.gain import without
 from gpudoc.doctor.live.phases import COMPUTE, DATA, TRAINING, Phase

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpudoc.doctor.causes import profiled
+from gpudoc.doctor.causes import function_calls
 from tests.doctor.causes.judge import told
 
 
@@ -30,6 +30,6 @@ CASES = [
 
 @pytest.mark.parametrize(("cause", "value", "text"), CASES)
 def test_a_function_is_a_cause_where_it_takes_much_of_the_time(cause, value, text):
-    found = told(profiled.FINDERS, text)
+    found = told(function_calls.FINDERS, text)
     assert [one.id for one in found] == ([cause] if cause else [])
     assert not value or found[0].evidence[0].value == value

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import gpudoc
-from gpudoc import prepared
+from gpudoc import preparation
 from gpudoc.doctor.signatures import Matcher
 from gpudoc.facts.readers import words
 from gpudoc.facts.readers.words import take_apart, ways_of
@@ -32,7 +32,7 @@ def test_prepared_rows_are_those_of_the_files(families):
 
 
 def test_prepared_ways_are_those_that_taking_apart_finds():
-    known = prepared.prepared_ways()
+    known = preparation.prepared_ways()
     assert len(known) > 2000
     assert all(ways_of(source) == take_apart(source) for source in known)
 
@@ -62,9 +62,9 @@ def test_a_changed_table_has_effect_at_once(tmp_path):
 
 
 def test_without_the_prepared_file_all_is_parsed_and_found(monkeypatch, tmp_path):
-    for cached in (prepared._lines, words._prepared, tables._load):
+    for cached in (preparation._lines, words._prepared, tables._load):
         cached.cache_clear()
-    monkeypatch.setattr(prepared, "PREPARED", tmp_path / "none")
+    monkeypatch.setattr(preparation, "PREPARED", tmp_path / "none")
     try:
         own = OwnRows((CODE,))
         assert own.anchors is None
@@ -73,10 +73,10 @@ def test_without_the_prepared_file_all_is_parsed_and_found(monkeypatch, tmp_path
         assert tables.read_table("places.yaml", "packagers")
         assert signature_rows.vocabulary("trouble")
     finally:
-        for cached in (prepared._lines, words._prepared, tables._load):
+        for cached in (preparation._lines, words._prepared, tables._load):
             cached.cache_clear()
 
 
 def test_a_file_is_known_by_its_bytes_whatever_ends_its_lines():
-    assert prepared.key_of("table", b"a\r\nb\r\n") == prepared.key_of("table", "a\nb\n")
-    assert prepared.key_of("table", "ab") != prepared.key_of("rows", "ab") != prepared.key_of("rows", "ac")
+    assert preparation.key_of("table", b"a\r\nb\r\n") == preparation.key_of("table", "a\nb\n")
+    assert preparation.key_of("table", "ab") != preparation.key_of("rows", "ab") != preparation.key_of("rows", "ac")

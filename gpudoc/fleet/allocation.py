@@ -11,13 +11,13 @@ from pathlib import Path
 from gpudoc.bench.target import BenchTarget, find_target
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.fleet import stages
-from gpudoc.fleet.again import measure_again
 from gpudoc.fleet.conductor import Conductor
 from gpudoc.fleet.ledger import Ledger
 from gpudoc.fleet.meeting import JOIN_S, Meeting, Message, open_store
 from gpudoc.fleet.member import Member, hello
 from gpudoc.fleet.place import find_place
 from gpudoc.fleet.record import FleetRecord
+from gpudoc.fleet.remeasurement import measure_again
 from gpudoc.fleet.roster import Roster, make_roster
 from gpudoc.process.seal import seal_here
 from gpudoc.progress import SILENT, Progress

@@ -1,4 +1,4 @@
-from gpudoc.doctor.causes.watched_loop import FINDERS
+from gpudoc.doctor.causes.job_loop import FINDERS
 from gpudoc.doctor.model import Evidence, Skip
 from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Glance

@@ -1,6 +1,6 @@
 import dataclasses
 
-from gpudoc.doctor.causes.watched_host import FINDERS
+from gpudoc.doctor.causes.job_host import FINDERS
 from gpudoc.doctor.model import Evidence
 from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Limits

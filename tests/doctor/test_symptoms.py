@@ -4,7 +4,7 @@ import pytest
 
 from gpudoc.doctor import likelihood
 from gpudoc.doctor.model import Crashed, Evidence, Finding, Observation
-from gpudoc.doctor.unexplained import look
+from gpudoc.doctor.symptoms import look
 from gpudoc.facts.model import Gpu, Machine, TorchBuild
 from gpudoc.facts.readers import read
 from gpudoc.knowledge.wording import Likelihood

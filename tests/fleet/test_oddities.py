@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpudoc.fleet.odd import find_odd, find_splits, is_split, limit_for, threshold
+from gpudoc.fleet.oddities import find_odd, find_splits, is_split, limit_for, threshold
 from gpudoc.fleet.record import FleetReading, Measure, Spot
 from gpudoc.fleet.scores import families
 from tests.fleet.simulated import Plan, again, build

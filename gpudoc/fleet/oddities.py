@@ -29,7 +29,7 @@ _SPLIT = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Odd:
+class Oddity:
     """One odd place in one family, compared with `peers` of its like.
 
     `sigma` and `loss` are of the first attempt; those of the second are None when it was not measured again.
@@ -75,10 +75,10 @@ def worth(kind: str) -> float:
     return WORTH.get(kind, _WORTH_OTHER)
 
 
-def find_odd(record: FleetRecord, found: Sequence[Family]) -> list[Odd]:
+def find_odd(record: FleetRecord, found: Sequence[Family]) -> list[Oddity]:
     """Every place that is odd or nearly so, the largest first; `is_named` tells them apart."""
     base = threshold(found)
-    candidates: list[Odd] = []
+    candidates: list[Oddity] = []
     for family in found:
         scope = family.scored[0].measure.scope
         candidates += list(_of_family(record, family, base))
@@ -87,7 +87,7 @@ def find_odd(record: FleetRecord, found: Sequence[Family]) -> list[Odd]:
     return candidates
 
 
-def _of_family(record: FleetRecord, family: Family, base: float) -> Iterator[Odd]:
+def _of_family(record: FleetRecord, family: Family, base: float) -> Iterator[Oddity]:
     scope = family.scored[0].measure.scope
     if scope in ("rail", "group"):
         level: Level = "rail" if scope == "rail" else "group"
@@ -123,7 +123,7 @@ def _by_switch(record: FleetRecord, parts: Mapping[int, list[At]]) -> dict[int, 
     return {nodes[0]: [at for n in nodes for at in parts[n]] for nodes in found.values() if len(nodes) > 1}
 
 
-def _groups(family: Family, parts: Mapping[int, list[At]], level: Level, base: float) -> Iterator[Odd]:
+def _groups(family: Family, parts: Mapping[int, list[At]], level: Level, base: float) -> Iterator[Oddity]:
     """Nodes or switches most of whose parts are slow, against the other nodes or switches."""
     if len(parts) < FEWEST_PEERS:
         return
@@ -141,7 +141,7 @@ def _groups(family: Family, parts: Mapping[int, list[At]], level: Level, base: f
             continue
         again = [family.z_again[at] for at in places if at in family.z_again]
         relative_again = [family.relative_again[at] for at in places if at in family.relative_again]
-        yield Odd(
+        yield Oddity(
             level=level,
             at=tuple(Spot(node) for node in sorted({at[0].node for at in places})),
             family=family,
@@ -154,7 +154,9 @@ def _groups(family: Family, parts: Mapping[int, list[At]], level: Level, base: f
         )
 
 
-def _singles(family: Family, level: Level, places: Sequence[At], base: float, ill: Mapping[At, float]) -> Iterator[Odd]:
+def _singles(
+    family: Family, level: Level, places: Sequence[At], base: float, ill: Mapping[At, float]
+) -> Iterator[Oddity]:
     """Places that are odd by themselves; of an ill node only those that are odd on it too (`ill`: its own z)."""
     for at in places:
         peers = family.peers[at]
@@ -167,7 +169,7 @@ def _singles(family: Family, level: Level, places: Sequence[At], base: float, il
             continue
         again = family.z_again.get(at)
         relative_again = family.relative_again.get(at)
-        yield Odd(
+        yield Oddity(
             level=level,
             at=at,
             family=family,
@@ -180,7 +182,7 @@ def _singles(family: Family, level: Level, places: Sequence[At], base: float, il
         )
 
 
-def _rails(record: FleetRecord, family: Family, base: float) -> Iterator[Odd]:
+def _rails(record: FleetRecord, family: Family, base: float) -> Iterator[Oddity]:
     """Rails all of whose ends are slow, against the other rails; their own positions are not taken out here."""
     if family.kind != "network":
         return
@@ -205,7 +207,7 @@ def _rails(record: FleetRecord, family: Family, base: float) -> Iterator[Odd]:
     limit = limit_for(len(relative), base)
     for rail, r in relative.items():
         if -r / width >= limit and _loss([r]) >= worth(family.kind):
-            yield Odd(
+            yield Oddity(
                 level="rail",
                 at=tuple(sorted(set(ends[rail]))),
                 family=family,
@@ -224,7 +226,7 @@ def _rail_namer(record: FleetRecord) -> Callable[[Spot], str]:
     return of
 
 
-def _paths(family: Family, base: float) -> Iterator[Odd]:
+def _paths(family: Family, base: float) -> Iterator[Oddity]:
     """Pairs that are slow although both ends are fast with others: what lies between them is odd."""
     for scored in family.scored:
         measure = scored.measure
@@ -235,7 +237,7 @@ def _paths(family: Family, base: float) -> Iterator[Odd]:
         limit = limit_for(len(below), base)
         for at, r in below.items():
             if (centre - r) / width >= limit and _loss([r]) >= worth(family.kind):
-                yield Odd(
+                yield Oddity(
                     level="path",
                     at=at,
                     family=replace(family, scored=(scored,)),
@@ -253,7 +255,7 @@ def _below_ends(measure: Measure, ends: Mapping[At, float]) -> dict[At, float]:
     return {at: distance(value, worse(ends[spot,] for spot in at), sign) for at, value in pairs.items()}
 
 
-def is_split(odd: Sequence[Odd]) -> bool:
+def is_split(odd: Sequence[Oddity]) -> bool:
     """Whether too many places of one level and family are odd for the others to be their yardstick."""
     named = [one for one in odd if one.is_named]
     return bool(named) and named[0].peers > FEWEST_PEERS + 1 and len(named) > _SPLIT * named[0].peers

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpudoc.doctor.causes import watched_gpu, watched_hang, watched_host, watched_input, watched_loop, watched_memory
+from gpudoc.doctor.causes import job_gpu, job_hang, job_host, job_input, job_loop, job_memory
 from gpudoc.doctor.live.finders import busiest, watched
 from gpudoc.doctor.live.phases import COMPUTE
 from gpudoc.doctor.live.say import PROC, STACKS, percent
@@ -14,12 +14,12 @@ from gpudoc.facts.process import Watch
 # less of the time of the tensor cores than this is little for training
 _WELL_USED = 0.1
 _OTHERS = (
-    *watched_hang.FINDERS,
-    *watched_host.FINDERS,
-    *watched_memory.FINDERS,
-    *watched_input.FINDERS,
-    *watched_loop.FINDERS,
-    *watched_gpu.FINDERS,
+    *job_hang.FINDERS,
+    *job_host.FINDERS,
+    *job_memory.FINDERS,
+    *job_input.FINDERS,
+    *job_loop.FINDERS,
+    *job_gpu.FINDERS,
 )
 
 
@@ -27,7 +27,7 @@ def judge_compute(watch: Watch, job: JobShares, lead: RankShares) -> Finding | N
     """The device computes nearly all the time and no other cause is found: healthy, with what would still help."""
     gpu, computing = busiest(watch), lead.share(*COMPUTE)
     if not isinstance(gpu, Absent):
-        well = gpu.busy >= watched_gpu.BUSY
+        well = gpu.busy >= job_gpu.BUSY
         where, shown = f"the GPU is busy {percent(gpu.busy)} of the time", gpu.observations()
         if gpu.tensor_active is not None:
             where += f", its tensor cores {percent(gpu.tensor_active)}"

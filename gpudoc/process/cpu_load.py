@@ -17,7 +17,7 @@ _REAPED = ("children_user", "children_system")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beside:
+class CpuLoad:
     """CPUs that others kept busy on average, in whole CPUs, and what part of all those that this process may use.
 
     `share` is what they, this process and all below it took of these; `stolen_share` what a hypervisor took of the time
@@ -54,7 +54,7 @@ class LoadMeter:
         self._quota = cpu_quota()
         self._started, self._own_s, self._all = time.perf_counter(), self._own(), _cpu_times()
 
-    def read(self) -> Beside | None:
+    def read(self) -> CpuLoad | None:
         """What was used since; None when that was below 50 ms ago, or where the kernel does not count."""
         span = time.perf_counter() - self._started
         after, own_s = _cpu_times(), self._own() - self._own_s
@@ -66,7 +66,7 @@ class LoadMeter:
         stolen_s = max(0.0, delta.get("steal", 0.0))
         busy_s = total - delta["idle"] - delta.get("iowait", 0.0) - stolen_s
         own, others = max(0.0, own_s / span), max(0.0, (busy_s - own_s) / span)
-        return Beside(
+        return CpuLoad(
             other_cpus=others,
             other_share=others / cpus_allowed(),
             share=(own + others) / cpus_allowed(),
@@ -75,7 +75,7 @@ class LoadMeter:
         )
 
     def _own(self) -> float:
-        """CPU seconds of this process and all below it; what has ended counts with whom it was waited for by."""
+        """CPU seconds of this process and all below it; one that ended counts with the process that waited for it."""
         found = self._process.cpu_times()
         total = sum(getattr(found, name) for name in _RUNNING + _REAPED)
         for child in self._process.children(recursive=True):

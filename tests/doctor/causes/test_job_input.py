@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 
-from gpudoc.doctor.causes.watched_input import FINDERS, judge_loader
+from gpudoc.doctor.causes.job_input import FINDERS, judge_loader
 from gpudoc.doctor.live.shares import summarise
 from gpudoc.doctor.model import Evidence, Skip
 from gpudoc.facts.model import Absent

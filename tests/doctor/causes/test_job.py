@@ -1,4 +1,4 @@
-from gpudoc.doctor.causes.watched import FINDERS
+from gpudoc.doctor.causes.job import FINDERS
 from gpudoc.doctor.model import Evidence
 from gpudoc.doctor.registry import CATALOGUE
 from gpudoc.facts.model import Absent

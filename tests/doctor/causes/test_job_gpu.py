@@ -2,7 +2,7 @@
 
 import json
 
-from gpudoc.doctor.causes.watched_gpu import FINDERS
+from gpudoc.doctor.causes.job_gpu import FINDERS
 from gpudoc.doctor.model import Evidence, Skip
 from gpudoc.facts.live.nvml import parse
 from gpudoc.facts.model import Absent

@@ -4,7 +4,7 @@ import threading
 import pytest
 
 from gpudoc.errors import GpudocError
-from gpudoc.train.start.apart import arguments, train_apart
+from gpudoc.train.start.separate_process import arguments, train_apart
 from tests.train.support import write_workload
 
 

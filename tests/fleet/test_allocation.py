@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from gpudoc.errors import ExitCode, GpudocError
-from gpudoc.fleet import across
-from gpudoc.fleet.across import AcrossOptions, check
+from gpudoc.fleet import allocation
+from gpudoc.fleet.allocation import AcrossOptions, check
 from gpudoc.fleet.documents import load_record
 from gpudoc.fleet.record import Spot
 from tests.fleet.allocation import ROOT, SHORT, Allocation
@@ -153,7 +153,7 @@ def test_a_node_that_is_killed_is_named_and_the_others_finish(tmp_path):
 
 @pytest.mark.slow
 def test_a_node_that_never_came_is_named_by_its_host(tmp_path):
-    with Allocation(tmp_path, nodes=2, patch="from gpudoc.fleet import across\nacross.JOIN_S = 8.0\n") as fleet:
+    with Allocation(tmp_path, nodes=2, patch="from gpudoc.fleet import allocation\nallocation.JOIN_S = 8.0\n") as fleet:
         fleet.start(*BENCH, "--only", "digests", "--bad-hosts", "--out", "fleet.json", leave_out=(1,)).wait()
         record = load_record(tmp_path / "fleet.json")
     assert record.nodes[1].missing.reason == "no gpudoc"
@@ -208,18 +208,18 @@ def beside_ann(monkeypatch):
     """This node alone, where somebody else computes as its greeting says."""
     for name in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"):
         monkeypatch.delenv(name, raising=False)
-    greet = across.hello
+    greet = allocation.hello
     monkeypatch.setattr(
-        across, "hello", lambda *told: {**greet(*told), "sharers": "other processes compute on cuda:0: ann's"}
+        allocation, "hello", lambda *told: {**greet(*told), "sharers": "other processes compute on cuda:0: ann's"}
     )
     begun = []
-    monkeypatch.setattr(across, "_conduct", lambda *_: begun.append(True))
+    monkeypatch.setattr(allocation, "_conduct", lambda *_: begun.append(True))
     return begun
 
 
 def test_a_node_where_others_compute_ends_the_run_before_anything_is_measured(beside_ann):
     with pytest.raises(GpudocError, match="other processes compute on cuda:0: ann's") as caught:
-        across.run(AcrossOptions(device="cpu"))
+        allocation.run(AcrossOptions(device="cpu"))
     assert caught.value.exit_code is ExitCode.BAD_ANSWER
     assert "--shared" in caught.value.hint
     assert beside_ann == []
@@ -228,7 +228,7 @@ def test_a_node_where_others_compute_ends_the_run_before_anything_is_measured(be
 def test_with_shared_it_is_said_and_goes_on(beside_ann):
     said = []
     heard = SimpleNamespace(say=said.append, advance=lambda *_: None)
-    assert across.run(AcrossOptions(device="cpu", shared=True), heard) is not None
+    assert allocation.run(AcrossOptions(device="cpu", shared=True), heard) is not None
     assert [line for line in said if "ann's; its figures are valid only while they run" in line]
     assert beside_ann == [True]
 

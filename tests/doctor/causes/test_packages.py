@@ -2,7 +2,7 @@ from functools import partial
 
 import pytest
 
-from gpudoc.doctor.causes import installed
+from gpudoc.doctor.causes import packages
 from gpudoc.facts.model import Machine, Package
 from tests.doctor.causes.judge import finds, told
 from tests.machines.built import changed, machine
@@ -28,7 +28,7 @@ def loaded(facts: Machine, *libraries: str) -> Machine:
 
 
 MISSING, DIFFERS, TRITON_CAUSE = "bundled_cuda_library_missing", "cuda_library_version_differs", "triton_torch_mismatch"
-PINNED = {cause: partial(installed.find_pins, cause=cause) for cause in (MISSING, DIFFERS, TRITON_CAUSE)}
+PINNED = {cause: partial(packages.find_pins, cause=cause) for cause in (MISSING, DIFFERS, TRITON_CAUSE)}
 RIGHT = having(torch("2.6.0", *PINS), package("nvidia-cudnn-cu12", "9.1.0.70"), package("triton", "3.2.0"))
 WRONG = having(torch("2.6.0", *PINS), package("nvidia-cudnn-cu12", "9.5.1.17"), package("triton", "3.1.0"))
 GONE = having(torch("2.6.0", *PINS))
@@ -40,8 +40,8 @@ BROUGHT = having(torch(), package("nvidia-cudnn-cu12", "9"))
 CONDA = package("torch", "2.6.0", location="/conda/lib", channel="conda")
 
 test_torchvision_says_itself_for_which_torch_it_is = finds([
-    *((installed.find_torchvision, having(torch(), package("torchvision", v, *([pin] if pin else []))), "") for v, pin in VISION),
-    *((installed.find_torchvision, having(torch(), package("torchvision", v, pin)), "torchvision_torch_mismatch broken") for v, pin in MISFIT),
+    *((packages.find_torchvision, having(torch(), package("torchvision", v, *([pin] if pin else []))), "") for v, pin in VISION),
+    *((packages.find_torchvision, having(torch(), package("torchvision", v, pin)), "torchvision_torch_mismatch broken") for v, pin in MISFIT),
 ])  # fmt: skip
 test_pinned_libraries_missing_replaced_and_right = finds([
     *((find, RIGHT, "") for find in PINNED.values()),
@@ -50,27 +50,27 @@ test_pinned_libraries_missing_replaced_and_right = finds([
     # pins for other systems do not count
     (PINNED[MISSING], ELSEWHERE, ""),
     # a conda torch pins nothing, and its triton is held against the table
-    (installed.find_triton, having(CONDA, package("triton", "3.1.0")), f"{TRITON_CAUSE} warning"),
-    (installed.find_triton, having(CONDA, package("triton", "3.2.0")), ""),
-    (installed.find_triton, having(torch("2.6.0", f"triton==3.1.0{LINUX}"), package("triton", "3.1.0")), ""),
+    (packages.find_triton, having(CONDA, package("triton", "3.1.0")), f"{TRITON_CAUSE} warning"),
+    (packages.find_triton, having(CONDA, package("triton", "3.2.0")), ""),
+    (packages.find_triton, having(torch("2.6.0", f"triton==3.1.0{LINUX}"), package("triton", "3.1.0")), ""),
 ])  # fmt: skip
 test_two_generations_two_copies_and_two_abis = finds([
-    (installed.find_mixed_generations, having(package("nvidia-cudnn-cu12", "9"), package("nvidia-cudnn-cu13", "9")), "mixed_cuda_packages warning"),
-    (installed.find_mixed_generations, having(package("nvidia-cudnn-cu12", "9"), package("nvidia-nccl-cu13", "2"), package("nvidia-cublas", "13")), ""),
-    (installed.find_mixed_generations, having(torch(), package("pytorch", "2.1.0", channel="conda")), "mixed_cuda_packages warning"),
+    (packages.find_mixed_generations, having(package("nvidia-cudnn-cu12", "9"), package("nvidia-cudnn-cu13", "9")), "mixed_cuda_packages warning"),
+    (packages.find_mixed_generations, having(package("nvidia-cudnn-cu12", "9"), package("nvidia-nccl-cu13", "2"), package("nvidia-cublas", "13")), ""),
+    (packages.find_mixed_generations, having(torch(), package("pytorch", "2.1.0", channel="conda")), "mixed_cuda_packages warning"),
     # two copies shadow each other only when they differ
-    (installed.find_duplicates, having(torch(), package("torch", "2.4.0", location="/home/x/.local/lib")), "duplicate_packages warning"),
-    (installed.find_duplicates, having(torch(), package("torch", "2.6.0+cu124", location="/home/x/.local/lib")), ""),
-    (installed.find_duplicates, having(package("requests", "1"), package("requests", "2", location="/x")), ""),
-    (installed.find_numpy_abi, having(torch("2.2.2"), package("numpy", "2.0.0")), "numpy2_abi warning"),
-    (installed.find_numpy_abi, having(torch("2.3.0"), package("numpy", "2.0.0")), ""),
-    (installed.find_numpy_abi, having(torch("2.2.2"), package("numpy", "1.26")), ""),
+    (packages.find_duplicates, having(torch(), package("torch", "2.4.0", location="/home/x/.local/lib")), "duplicate_packages warning"),
+    (packages.find_duplicates, having(torch(), package("torch", "2.6.0+cu124", location="/home/x/.local/lib")), ""),
+    (packages.find_duplicates, having(package("requests", "1"), package("requests", "2", location="/x")), ""),
+    (packages.find_numpy_abi, having(torch("2.2.2"), package("numpy", "2.0.0")), "numpy2_abi warning"),
+    (packages.find_numpy_abi, having(torch("2.3.0"), package("numpy", "2.0.0")), ""),
+    (packages.find_numpy_abi, having(torch("2.2.2"), package("numpy", "1.26")), ""),
 ])  # fmt: skip
 test_a_library_from_elsewhere_beside_torchs_own = finds([
-    (installed.find_foreign_libraries, loaded(BROUGHT, OWN), ""),
-    (installed.find_foreign_libraries, loaded(BROUGHT, OWN, FOREIGN), "library_path_shadows_bundled warning"),
+    (packages.find_foreign_libraries, loaded(BROUGHT, OWN), ""),
+    (packages.find_foreign_libraries, loaded(BROUGHT, OWN, FOREIGN), "library_path_shadows_bundled warning"),
     # a torch that was built against the system's libraries brings none of its own
-    (installed.find_foreign_libraries, loaded(having(torch("2.6.0a0+nv24")), FOREIGN), ""),
+    (packages.find_foreign_libraries, loaded(having(torch("2.6.0a0+nv24")), FOREIGN), ""),
 ])  # fmt: skip
 LISTED = [
     ("torch==2.6.0\ntriton==3.1.0\ntorch.compile fails", "triton_torch_mismatch"),
@@ -88,5 +88,5 @@ LISTED = [
 
 @pytest.mark.parametrize(("text", "expected"), LISTED)
 def test_versions_that_a_text_lists_are_judged_as_those_of_this_machine(text, expected):
-    finders = [one for one in installed.FINDERS if one.reads == "text" and one.id != "mixed_cuda_packages"]
+    finders = [one for one in packages.FINDERS if one.reads == "text" and one.id != "mixed_cuda_packages"]
     assert [f"{one.id} {one.severity}" for one in told(finders, text)] == ([f"{expected} warning"] if expected else [])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpudoc.fleet import again, stages
-from gpudoc.fleet.again import measure_again
+from gpudoc.fleet import remeasurement, stages
 from gpudoc.fleet.record import Measure, MissingPart, Spot
+from gpudoc.fleet.remeasurement import measure_again
 from gpudoc.fleet.stages import QUICK, Scheme
 from gpudoc.fleet.verdict import Suspect
 from gpudoc.progress import SILENT
@@ -34,21 +34,21 @@ def suspect(name: str, **changes) -> Suspect:
 )
 def test_the_stage_that_showed_it_runs_again_on_it_and_its_witnesses(monkeypatch, one, stage):
     ran = []
-    monkeypatch.setattr(again, "suspects", lambda record: (one,))
+    monkeypatch.setattr(remeasurement, "suspects", lambda record: (one,))
     monkeypatch.setattr(stages, stage, lambda c, _: ran.append((c.attempt, [u.spot.node for u in c.units()])))
     measure_again(conductor(lambda rank, order: {}), SCHEME, SILENT)
     assert ran == [(2, [1, 2])]
 
 
 def test_where_nothing_is_odd_nothing_is_measured_again(monkeypatch):
-    monkeypatch.setattr(again, "suspects", lambda record: ())
+    monkeypatch.setattr(remeasurement, "suspects", lambda record: ())
     one = conductor(lambda rank, order: pytest.fail("an order was given"))
     measure_again(one, SCHEME, SILENT)
     assert one.attempt == 1
 
 
 def silent(monkeypatch, play):
-    monkeypatch.setattr(again, "suspects", lambda record: (Suspect(what="node", at=(Spot(1),)),))
+    monkeypatch.setattr(remeasurement, "suspects", lambda record: (Suspect(what="node", at=(Spot(1),)),))
     return conductor(play)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gpudoc.doctor.causes.watched_input import WORTH_TELLING
+from gpudoc.doctor.causes.job_input import WORTH_TELLING
 from gpudoc.doctor.live.device import DeviceUse
 from gpudoc.doctor.live.finders import watched
 from gpudoc.doctor.live.gain import without

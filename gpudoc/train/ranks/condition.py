@@ -16,7 +16,7 @@ from gpudoc.facts.model import Absent
 _SCHEDULED = Path("/proc/self/schedstat")
 
 
-class Around:
+class RankCondition:
     """Looks from when it is made, and since the last look after that."""
 
     def __init__(self, device: torch.device) -> None:

@@ -9,7 +9,7 @@ import pytest
 from gpudoc.fleet.record import Spot
 from gpudoc.fleet.report import FleetReport
 from gpudoc.render.doctor_output import Output
-from gpudoc.render.fleet_saved import show_saved
+from gpudoc.render.fleet_record import show_saved
 from tests.fleet.simulated import Plan, build
 
 
