@@ -80,6 +80,7 @@ POOR = (
     "Is it normal that GPU memory is full but Volatile GPU-Util is 0% nearly all the time?",
     "I only get 1.3 it/s with 4 GPUs while a single GPU gives 2.1 it/s. Did you see the same?",
     "训练时GPU利用率一直是0，偶尔跳到90%，请问是什么问题？",
+    "Can the copies on the first card be left out? It is an issue, since the other seven have room that I cannot use.",
     "How do I fully use the GPU? It is at 30% and the process uses a single CPU thread.",
     "How long does it take? My estimated time is 25 days, which is far more than the 2 days in the paper.",
     "It takes more than 10 minutes before the first iteration starts. What happens in these ten minutes?",
