@@ -1,6 +1,6 @@
 """Many ways in which people say the same fault, in their own words."""
 
-from tests.doctor.causes.judge import first_is, ids, never, verdict_is
+from tests.doctor.causes.judge import first_is, never, verdict_is
 
 ENV = "Collecting environment information...\nPyTorch version: 2.1.2+cu118\nIs debug build: False\nCUDA used to build PyTorch: 11.8\nOS: Ubuntu 20.04.6 LTS (x86_64)\nPython version: 3.10.13\nIs CUDA available: True\nGPU models and configuration:\nGPU 0: NVIDIA A100-SXM4-40GB\nNvidia driver version: 525.105.17\n"
 test_a_fault_is_known_by_its_mechanism_however_it_is_said = first_is([
@@ -92,7 +92,7 @@ test_a_neighbour_is_not_named_where_the_circumstances_are_others = never([
     ("host_memory_leak", "In training the GPU RAM rises to 23 GB, then the run crashed, after 30k iterations."),
     ("host_memory_leak", "The host memory of the training server is 750 GB. It works."),
     ("too_few_workers", "How can I improve the GPU usage in training?\npython run.py --data D:/pics --num-workers 8"),
-], seen=ids)  # fmt: skip
+])  # fmt: skip
 test_what_is_well_is_not_called_broken = verdict_is(("healthy", "warning"), [
     "Epoch 1/3: 100%|####| 938/938 [00:12<00:00, 75.2it/s, loss=0.31]\nEpoch 2/3: 100%|####| 938/938 [00:12<00:00, 75.9it/s, loss=0.12]",
     "| NVIDIA-SMI 535.54.03  Driver Version: 535.54.03  CUDA Version: 12.2 |\n|   0  NVIDIA GeForce RTX 3080   Off | 00000000:01:00.0  On |  N/A |\n|  0%   41C    P8  20W / 320W |  512MiB / 10240MiB |  3%  Default |",
