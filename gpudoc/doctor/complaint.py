@@ -103,6 +103,11 @@ _ASKED_OF = ((Listed("asked-if-normal"), Listed("figure")), (Listed("asked-of-me
 # to ask why is to want to know, or to complain: what the words make likely decides
 _ASKED_WHY = (Listed("question"), Listed("asked-why"))
 _LONGEST_QUESTION = 600
+# what can or has to be solved is not solved yet
+_TO_BE = Pattern(
+    r"(?i)\b(?:can|could|may|might|must|should|shall|will|would|(?<!seems )(?<!appears )to|needs?|how|if|until|unless)"
+    r"(?:n['\u2019]t| not)?(?: \w+){0,3} (?:be|gets?|getting)(?: \w+)? ?$"
+)
 # that nobody knows why it works is no trouble
 _CONTRAST = Pattern(
     r"(?i)\b(?:but|however|although|though|yet|still|except|until)\b"
@@ -140,7 +145,7 @@ def end_of_trouble(text: CleanText) -> Observation | None:
     """The line that says that the trouble is over; None where there is none, or something goes wrong behind it."""
     last = None
     for mention in text.find_all(_SOLVED, most=_MOST_MENTIONS):
-        if not is_denied(text, mention) and not _PRINTED.search(mention.line.text):
+        if not is_denied(text, mention) and not _PRINTED.search(mention.line.text) and not _is_to_be(text, mention):
             last = mention
     if last is None:
         return None
@@ -149,6 +154,12 @@ def end_of_trouble(text: CleanText) -> Observation | None:
     if "?" in rest or _FAILS.search(rest) or _CONTRAST.search(rest) or _complaint(text, behind=end) is not None:
         return None
     return observe("solved", last.line.text.strip(), last.line.origin)
+
+
+def _is_to_be(text: CleanText, solved: Mention) -> bool:
+    start, end = solved.match.span()
+    # 'this should be fixed now' says that it is
+    return _TO_BE.search(text.flat[max(0, start - _AROUND) : start]) is not None and not text.flat[:end].endswith("now")
 
 
 def plain_question(text: CleanText, *, may_ask_why: bool = False) -> Observation | None:

@@ -15,6 +15,9 @@ OOM = (
 OVER = (
     "All good, thanks! No CUDA out of memory any more since I use batch size 8.",
     "Fixed it! Reinstalling the driver solved the problem, is_available() returns True now. Thanks for your help.",
+    "The training hung at the first step; this should be fixed now in the main branch, thank you.",
+    "The training hung at the first step. With the new driver it seems to be solved, thank you.",
+    "It was slow to start, and it got fixed by a local copy of the data. Thank you.",
     "Works now. After setting num_workers=8 the training isn't slow any more.",
     f"{OOM}Edit: solved, I use a batch of 4 and it works now. Thanks!",
     f"{OOM}Removed the old path, it has been running for two days without a hiccup. Closing this.",
@@ -27,6 +30,10 @@ NOT_OVER = (
     f"{OOM}It works fine on the CPU.",
     f"I fixed the import.\n{OOM}",
     "I fixed the import error, thanks. But now training hangs at the first step with 2 GPUs and NCCL times out.",
+    "Each job starts a thread for every core, which slows all jobs down. My patch shows how it could be fixed.",
+    "All jobs get slower. It can easily be solved with one thread for each.",
+    "The training hangs at the first step. This has to be resolved before the release.",
+    "The training hangs at the first step. I hope this will be fixed.",
     "Is this fixed in a later version? My training on the GPU is very slow.",
 )
 
@@ -73,6 +80,7 @@ POOR = (
     "Is it normal that GPU memory is full but Volatile GPU-Util is 0% nearly all the time?",
     "I only get 1.3 it/s with 4 GPUs while a single GPU gives 2.1 it/s. Did you see the same?",
     "训练时GPU利用率一直是0，偶尔跳到90%，请问是什么问题？",
+    "Can the copies on the first card be left out? It is an issue, since the other seven have room that I cannot use.",
     "How do I fully use the GPU? It is at 30% and the process uses a single CPU thread.",
     "How long does it take? My estimated time is 25 days, which is far more than the 2 days in the paper.",
     "It takes more than 10 minutes before the first iteration starts. What happens in these ten minutes?",

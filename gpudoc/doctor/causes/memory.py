@@ -56,6 +56,8 @@ _VARIABLE = Listed("oom-variable")
 _FINDER = Listed("oom-finder")
 _OTHERS = Listed("oom-others")
 _RISING_STEPS = 4
+# beside so small a share of the card nothing has piled up
+_NEARLY_NOTHING = 0.1
 # a process holds more than the card has where the driver moved some of it to the host
 _SPILLED = 1.1
 _BATCH = Pattern(
@@ -86,6 +88,8 @@ def _find_oom(text: CleanText) -> Iterator[Finding | Skip]:
     message = next(whole, messages[0] if messages else None)
     seen = (quote(said, "error"), *(_numbers(message) if message else ()))
     yield from _by_numbers(text, message, seen)
+    if message and _is_beyond(message):
+        return  # wherever it was asked for
     yield from _by_place(text, seen)
     yield from _by_growth(text, seen)
     yield Finding(id="oom_capacity", confidence=0.68, evidence=seen, fix=advice(text, message))
@@ -125,6 +129,14 @@ def _by_numbers(
             title=f"The program limits itself to {format_bytes(message.limit)} of the card's {format_bytes(total)}",
             evidence=seen,
         )
+    if message and _is_beyond(message):
+        yield Finding(
+            id="oom_capacity",
+            confidence=0.94,
+            title=f"{format_bytes(message.request or 0)} were asked for at once, on a card of {format_bytes(total)}",
+            evidence=seen,
+            fix=advice(text, message),
+        )
     spare = message.unallocated if message else None
     request = message.request if message else None
     if spare is not None and request and total and spare > max(request, 0.15 * total):
@@ -134,6 +146,14 @@ def _by_numbers(
             title=f"{format_bytes(spare)} are reserved but unused, in pieces smaller than {format_bytes(request)}",
             evidence=seen,
         )
+
+
+def _is_beyond(message: OutOfMemory) -> bool:
+    """Whether one request is larger than the whole card, which is empty but for a little."""
+    request, total, held = message.request, message.total, message.allocated
+    if request is None or total is None or held is None:
+        return False
+    return request > total and held < _NEARLY_NOTHING * total
 
 
 def _by_growth(text: CleanText, seen: tuple[Observation, ...]) -> Iterator[Finding | Skip]:

@@ -24,7 +24,8 @@ _BEGINNING = Pattern(r"[\w./-]{0,40}$")
 _OTHER_NAME = Pattern(r"(?i)val|eval|test|dev|best|scale|weight|coef|ratio|target")
 _OTHER_BEFORE = Pattern(r"(?i)(?:\bval\w*|\beval\w*|\btest\w*|\bdev|\bbest|\bvalidation)[ _/.-]+(?:set )?$")
 _OTHER_LINE = Pattern(r"(?i)^\W{0,6}(?:test|val(?:id(?:ation)?)?|eval(?:uation)?)\b\s?[:\[]")
-_STEP = Pattern(r"(?i)\b(?:step|iter(?:ation)?|batch|epoch)s?\b\W{0,4}(\d+)|^\W{0,3}(\d+)\b")
+_STEP = Pattern(r"(?i)\b(?:step|iter(?:ation)?|batch|ep(?:och)?)s?\b\W{0,4}(\d+)|^\W{0,3}(\d+)\b")
+_DIGIT = Pattern(r"\d")
 _CELL = Pattern(r"[\s|,]+")
 _WHOLE = Pattern(_NUMBER, IGNORECASE)
 # a step and its value without a name, as 'print(step, loss.item())' writes them: of nan in Python's own letters
@@ -65,7 +66,7 @@ class LoggedLoss:
         found = _STEP.search(self.line.text)
         if found is None:
             return False
-        return int(found[1] or found[2]) <= (1 if found[0].lower().lstrip().startswith("epoch") else _FIRST_STEPS)
+        return int(found[1] or found[2]) <= (1 if found[0].lower().startswith("ep") else _FIRST_STEPS)
 
     @property
     def is_late(self) -> bool:
@@ -73,7 +74,7 @@ class LoggedLoss:
         found = _STEP.search(self.line.text)
         if found is None:
             return False
-        return int(found[1] or found[2]) >= (_LATE_EPOCH if "epoch" in found[0].lower() else _LATE_STEP)
+        return int(found[1] or found[2]) >= (_LATE_EPOCH if found[0].lower().startswith("ep") else _LATE_STEP)
 
 
 def read_losses(lines: Sequence[Line]) -> tuple[LoggedLoss, ...]:
@@ -97,7 +98,13 @@ def read_losses(lines: Sequence[Line]) -> tuple[LoggedLoss, ...]:
         elif lowered.strip(" |+-="):
             column = None
     named = next((series[name] for name in _NAMES if name in series), None)
-    return tuple(named or max(series.values(), key=len, default=[])) or _bare(lines[-_MOST_LINES:])
+    return _logged(named or max(series.values(), key=len, default=[])) or _bare(lines[-_MOST_LINES:])
+
+
+def _logged(losses: Sequence[LoggedLoss]) -> tuple[LoggedLoss, ...]:
+    """The losses without a headline above them, 'Got loss nan': no figure stands in it, and numbers follow."""
+    first = next((place for place, loss in enumerate(losses) if loss.is_number), 0)
+    return tuple(loss for place, loss in enumerate(losses) if place >= first or _DIGIT.search(loss.line.text))
 
 
 def _bare(lines: Sequence[Line]) -> tuple[LoggedLoss, ...]:

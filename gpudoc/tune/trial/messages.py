@@ -205,7 +205,7 @@ class Trial(TrialPart):
 
     `refused` are settings that somebody's own script did not take, and why; `notes` what those it took may change.
     `measured` holds other_cpus, other_share (of all CPUs), busy_share, stolen_share and throttled_share too, of
-    `process.beside`, while it was timed, hot_share (of the time that the GPU worked, heat cut its clocks) and
+    `process.cpu_load`, while it was timed, hot_share (of the time that the GPU worked, heat cut its clocks) and
     neighbour_share (in which another process computed there, too);
     `losses` are those of a variant's first steps. A search for the loader that ran within one trial says what it chose
     in `chosen`, and each setting in `loaders`.

@@ -5,6 +5,7 @@ NEW = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB. G
 TAKEN = "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 1 has a total capacty of 23.64 GiB of which 12.00 MiB is free. Process 4711 has 20.10 GiB memory in use. Including non-PyTorch memory, this process has 3.40 GiB memory in use. Of the allocated memory 3.00 GiB is allocated by PyTorch, and 100.00 MiB is reserved by PyTorch but unallocated."
 LOOSE = "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 15.77 GiB total capacity; 8.10 GiB already allocated; 1.10 GiB free; 13.60 GiB reserved in total by PyTorch) If reserved memory is >> allocated memory"
 
+BEYOND = "RuntimeError: CUDA out of memory. Tried to allocate 18.25 GiB (GPU 0; 15.77 GiB total capacity; 41.10 MiB already allocated; 14.90 GiB free; 66.00 MiB reserved in total by PyTorch)"
 ASYNCHRONOUS = "RuntimeError: Allocation on device 2 would exceed allowed memory. (out of memory)\nCurrently allocated     : 2.50 GiB\nRequested               : 64.00 MiB\nDevice limit            : 11.00 GiB\nFree (according to CUDA): 8.00 GiB\nPyTorch limit (set by user-supplied memory fraction)\n                        : 2.54 GiB"
 
 
@@ -29,6 +30,8 @@ test_the_kind_of_shortage_is_named_by_arithmetic_or_by_where_it_ran_out = first_
     ("oom_capacity", NEW),
     ("oom_capacity", "RuntimeError: MPS backend out of memory (MPS allocated: 17.2 GB, other allocations: 512 MB, max allowed: 18.13 GB). Tried to allocate 1.2 GB on private pool."),
     ("oom_capacity", "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 12.00 GiB. GPU 0 has a total capacity of 23.98 GiB of which 10.1 GiB is free."),
+    ("oom_capacity", f"It happens in the validation loop, is torch.no_grad() missing?\n{BEYOND}"),
+    ("oom_eval_without_no_grad", f"It happens in the validation loop, is torch.no_grad() missing?\n{OLD}"),
     ("oom_capacity", "torch.OutOfMemoryError: Allocation on device "),
     ("oom_capacity", "!!! Exception during processing !!! Allocation on device \nPrompt executed in 2 seconds"),
     ("oom_other_process", ASYNCHRONOUS.replace("8.00 GiB", "10.00 MiB").replace("2.54 GiB", "17179869184.00 GiB")),
@@ -59,6 +62,10 @@ def test_the_word_for_a_killed_process_counts_only_at_the_end_of_a_line():
     assert first("loading 300000 images\nGetötet\n") == "host_oom_killed"
     assert first("run.sh: строка 3: 12345 Убито              python train.py\n") == "host_oom_killed"
     assert first("Matado el proceso anterior, empiezo de nuevo\nepoch 1 loss 0.3\n") != "host_oom_killed"
+
+
+def test_a_request_larger_than_the_card_is_told_by_its_size():
+    assert report_of(BEYOND).findings[0].title == "18.2 GiB were asked for at once, on a card of 15.8 GiB"
 
 
 def test_a_process_that_holds_more_than_the_card_has_is_told_by_its_numbers():

@@ -1,6 +1,6 @@
 """Many ways in which people say the same fault, in their own words."""
 
-from tests.doctor.causes.judge import first_is, verdict_is
+from tests.doctor.causes.judge import first_is, never, verdict_is
 
 ENV = "Collecting environment information...\nPyTorch version: 2.1.2+cu118\nIs debug build: False\nCUDA used to build PyTorch: 11.8\nOS: Ubuntu 20.04.6 LTS (x86_64)\nPython version: 3.10.13\nIs CUDA available: True\nGPU models and configuration:\nGPU 0: NVIDIA A100-SXM4-40GB\nNvidia driver version: 525.105.17\n"
 test_a_fault_is_known_by_its_mechanism_however_it_is_said = first_is([
@@ -64,6 +64,34 @@ test_a_fault_is_known_by_its_mechanism_however_it_is_said = first_is([
     ("bundled_cuda_library_missing", "Could not locate cudnn_ops64_9.dll. Please make sure it is in your library path! Invalid handle. Cannot load symbol cudnnCreateTensorDescriptor"),
     ("visible_devices_set_too_late", 'import torch\nimport os\nos.environ["CUDA_VISIBLE_DEVICES"] = "1"\n# model is still placed on GPU 0'),
     ("cpu_only_torch", '(base) C:\\>python -c "import torch; print(torch.__version__)"\n2.2.0+cpu\nGeForce GTX 1650'),
+])  # fmt: skip
+FROZEN = "The desktop has two RTX 3090. Training on one is fine. When both cards train with DDP, the desktop just freezes."
+FROM_ZERO = "Training with num_workers > 0 freezes in the DataLoader at once. With num_workers=0 it runs."
+test_of_two_causes_the_one_that_the_circumstances_tell_is_first = first_is([
+    ("nccl_p2p_hang", FROZEN),
+    ("gpu_hardware_fault", FROZEN.replace("just freezes", "reboots")),
+    ("gpu_hardware_fault", "In training my RTX 3090 works for an hour, then the desktop just freezes."),
+    ("job_hung", FROM_ZERO),
+    ("cuda_in_forked_worker", f"{FROM_ZERO} If I call net.cuda() behind the loop, it works with workers, too."),
+    ("tf32_off", "> precision: fp32\n> use of TF32: off\nMy training on an A100 is as slow as on a V100."),
+    ("duplicate_gpu_ranks", "I train with --gpus 4, all memory is taken on GPU 0, then it says OOM."),
+    ("extra_contexts_on_gpu0", "I train on 4 GPUs, and GPU 0 is used by the processes of the other GPUs. Can that be avoided?"),
+    ("workers_recreated_each_epoch", "Why does the first batch take so much longer in each epoch of the training?"),
+    ("evaluation_takes_most", "Can I leave the validation out? The validation takes most of the time, as it has a batch size of 1."),
+    ("host_memory_leak", "In training the host memory rises to 750 GB, then the server crashed, after 30k iterations."),
+    ("too_few_workers", "How can I improve the GPU usage in training?\npython run.py --data D:/pics --num-workers 0"),
+])  # fmt: skip
+test_a_neighbour_is_not_named_where_the_circumstances_are_others = never([
+    ("dataloader_bottleneck", FROM_ZERO),
+    ("tf32_off", "> precision: fp32\n> use of TF32: off\nMy training on four GPUs hangs before the first step."),
+    ("tf32_off", "> precision: fp32\n> use of TF32: off\nMy training has a bad accuracy, which goes up and down."),
+    ("gpu_hardware_fault", "DDP training hangs on both GPUs, on another machine it hangs as well."),
+    ("duplicate_gpu_ranks", "I train with one GPU, all memory is taken on GPU 0, then it says OOM."),
+    ("workers_recreated_each_epoch", "Why does the first batch of the training take so much longer? It compiles."),
+    ("evaluation_takes_most", "In training the validation takes so much memory that the next epoch is slow."),
+    ("host_memory_leak", "In training the GPU RAM rises to 23 GB, then the run crashed, after 30k iterations."),
+    ("host_memory_leak", "The host memory of the training server is 750 GB. It works."),
+    ("too_few_workers", "How can I improve the GPU usage in training?\npython run.py --data D:/pics --num-workers 8"),
 ])  # fmt: skip
 test_what_is_well_is_not_called_broken = verdict_is(("healthy", "warning"), [
     "Epoch 1/3: 100%|####| 938/938 [00:12<00:00, 75.2it/s, loss=0.31]\nEpoch 2/3: 100%|####| 938/938 [00:12<00:00, 75.9it/s, loss=0.12]",
