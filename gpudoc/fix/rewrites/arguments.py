@@ -141,9 +141,18 @@ def _same_object(source: Source, function: Function, call: cst.Call, given: str,
         same = {_same_object(source, outer, one, name, depth + 1) for one in _calls_of(source, above)}
         return same.pop() if len(same) == 1 else ""
     # a function that is given it by the same name hands the same object on
-    made = [one for one in bindings(source.module, name) if not isinstance(one, cst.Param)]
+    made = _set_for(source, [call], name)
     once = len(made) == 1 and isinstance(made[0], cst.Assign) and not loops_around(source, made[0])
     return name if once else ""
+
+
+def _set_for(source: Source, calling: Sequence[Node], name: str) -> list[Node]:
+    """What sets the variable that calls hand over: in their own scope, or anywhere if it is not set there."""
+    everywhere = [one for one in bindings(source.module, name) if not isinstance(one, cst.Param)]
+    scopes = {scope_of(source, one) for one in calling}
+    here = [one for one in everywhere if scope_of(source, one) in scopes]
+    shared = any(isinstance(one, cst.Global | cst.Nonlocal) for one in everywhere)
+    return everywhere if shared or not here else here
 
 
 def _kept_for(
@@ -177,9 +186,18 @@ def _kept_for(
     return site.change([edit, whole], f"What was made of `{chain.given}` last stays in memory, and so does it.")
 
 
+def _is_another(source: Source, scope: Node, use: Node, name: str) -> bool:
+    """Whether a function has its own variable of this name, and it is no parameter, which may be the same object."""
+    function = function_of(source, use)
+    if function is None or function is scope or name in parameters(function):
+        return False
+    made = bindings(function, name)
+    return bool(made) and not any(isinstance(one, cst.Global | cst.Nonlocal) for one in made)
+
+
 def _changed_between(source: Source, calling: list[cst.Call], name: str) -> str:
     """Where the object that a model is given may be changed after the model saw it first; '' where nowhere."""
-    (made,) = (one for one in bindings(source.module, name) if isinstance(one, cst.Assign))
+    (made,) = (one for one in _set_for(source, calling, name) if isinstance(one, cst.Assign))
     if any(word in source.code(made) for word in ("Parameter", "requires_grad")):
         return f"line {source.line(made)} makes `{name}` something that is trained"
     scope = scope_of(source, made)
@@ -187,7 +205,12 @@ def _changed_between(source: Source, calling: list[cst.Call], name: str) -> str:
     passed = {arg.value for call in calling for arg in call.args}
     for use in uses(source, source.module, name):
         before = source.span(use)[0] < begins and scope_of(source, use) is scope and not loops_around(source, use)
-        if use in passed or before or any(part is use for one in source.ancestors(use) for _, part in binding(one)):
+        if (
+            use in passed
+            or before
+            or _is_another(source, scope, use, name)
+            or any(part is use for one in source.ancestors(use) for _, part in binding(one))
+        ):
             continue
         if reason := change_at(source, use, name, whole=True):
             return reason

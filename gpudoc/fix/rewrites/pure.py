@@ -125,6 +125,9 @@ class PureLines:
         first = name.partition(".")[0]
         if isinstance(above, cst.Arg) and above.keyword is one:
             return inner
+        if isinstance(above, cst.Attribute) and above.attr is one:
+            # `rsqrt` of `weights.sum(1).rsqrt()`
+            return inner
         if isinstance(above, cst.Param | cst.FunctionDef) and above.name is one:
             return inner
         if isinstance(above, cst.Call) and above.func is one:

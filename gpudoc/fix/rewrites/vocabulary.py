@@ -27,7 +27,9 @@ PURE_MORE = _set("""
     zeros_like ones_like full_like asarray hypot floor ceil round where clip clamp concatenate vstack hstack tile
     sign tan tanh atan2 arctan2 degrees radians item tolist copy roll rot90 any all kron numpy
     ascontiguousarray inverse inv pinv cholesky softmax log2 log10 maximum minimum square product combinations
-    permutations
+    permutations rsqrt cdist pdist normalize cosine_similarity sigmoid relu erf expm1 log1p log_softmax prod cumprod
+    einsum matmul mm bmm mv dot norm std var argsort sort topk argmax argmin one_hot searchsorted bucketize gather
+    index_select logsumexp softplus
 """)
 # methods that only read what they are called on
 LOOKS = _set("""

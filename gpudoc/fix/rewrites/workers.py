@@ -6,6 +6,7 @@ import libcst as cst
 
 from gpudoc.fix.flow import FILLING
 from gpudoc.fix.rewrites.dependence import root
+from gpudoc.fix.rewrites.vocabulary import FRESH
 from gpudoc.fix.source import Source
 from gpudoc.fix.tree import (
     argument,
@@ -20,6 +21,7 @@ from gpudoc.fix.tree import (
     local_class,
     local_functions,
     methods,
+    parameters,
     qualified,
     scope_of,
     words,
@@ -41,6 +43,8 @@ _HANDLES = frozenset(
 )
 _ON_GPU = frozenset({"cuda"})
 _CHANGING = FILLING | {"pop", "popleft", "popitem", "clear", "remove", "sort", "reverse"}
+# give an array that nobody else has
+_NEW = FRESH | {"empty", "empty_like"}
 _KEEPS = Pattern(r"(?m)rand|shuffle|manual_seed|^[ \t]+global\s|lru_cache|\.sample\(|\.choice")
 _SEEDED = frozenset({"default_rng", "RandomState", "Random"})
 
@@ -212,9 +216,28 @@ def changed_meanwhile(source: Source, call: cst.Call, owner: cst.ClassDef | None
             continue
         if source.span(one)[0] < source.span(call)[1] and function_of(source, one) is function_of(source, call):
             continue
-        if (name := _changed_name(one)) in names and name:
+        if (name := _changed_name(one)) in names and name and not _is_made_there(source, one, name):
             return f"line {source.line(one)} changes `{name}`, and workers would go on with their copies"
     return ""
+
+
+def _is_made_there(source: Source, one: cst.CSTNode, name: str) -> bool:
+    """Whether a name stands for an array that the same function makes, so that nobody else has it yet."""
+    function = function_of(source, one)
+    if function is None or name in parameters(function):
+        return False
+    made = [part for part in bindings(function, name) if part is not one]
+    whole = [
+        part.value for part in made if isinstance(part, cst.Assign)
+        if len(part.targets) == 1 and isinstance(part.targets[0].target, cst.Name)
+    ]  # fmt: skip
+    return (
+        bool(whole)
+        and not any(isinstance(part, cst.Global | cst.Nonlocal) for part in made)
+        and all(
+            isinstance(value, cst.Call) and called(value) in _NEW and qualified(source, value.func) for value in whole
+        )
+    )
 
 
 def _shares_handle(source: Source, body: cst.CSTNode) -> str:
