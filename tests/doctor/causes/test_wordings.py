@@ -65,7 +65,9 @@ test_a_fault_is_known_by_its_mechanism_however_it_is_said = first_is([
     ("visible_devices_set_too_late", 'import torch\nimport os\nos.environ["CUDA_VISIBLE_DEVICES"] = "1"\n# model is still placed on GPU 0'),
     ("cpu_only_torch", '(base) C:\\>python -c "import torch; print(torch.__version__)"\n2.2.0+cpu\nGeForce GTX 1650'),
 ])  # fmt: skip
-FROZEN = "The desktop has two RTX 3090. Training on one is fine. When both cards train with DDP, the desktop just freezes."
+FROZEN = (
+    "The desktop has two RTX 3090. Training on one is fine. When both cards train with DDP, the desktop just freezes."
+)
 FROM_ZERO = "Training with num_workers > 0 freezes in the DataLoader at once. With num_workers=0 it runs."
 test_of_two_causes_the_one_that_the_circumstances_tell_is_first = first_is([
     ("nccl_p2p_hang", FROZEN),
