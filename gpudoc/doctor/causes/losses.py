@@ -48,7 +48,7 @@ def _find_nan(text: CleanText, evidence: Evidence) -> Iterator[Finding | Skip]:
         yield _finding("loss_diverged", 0.7 if half else 0.9, seen, _growth(before, losses[ill].value))
     elif half:
         yield _finding("fp16_overflow_nan", 0.8, seen)
-    elif len(before) > 1 or (before and losses[0].is_late):
+    elif len(before) > 1 or (before and losses[0].is_late and losses[ill].is_late):
         yield _finding(
             "loss_nan_sudden", 0.8, seen, f"The loss becomes {losses[ill].value} from one log line to the next"
         )
