@@ -21,6 +21,8 @@ _ALIKE: Mapping[str, str] = {"PYTHONHASHSEED": "0"}
 # some scripts live only so; it makes steps slower
 GIVES_BACK: Mapping[str, str] = {"MALLOC_MMAP_THRESHOLD_": "262144"}
 _LOOK_STEPS = 24
+# where a control run moves each first weight by its last bit
+Nudge = Literal["up", "down", "out", "in"]
 # fewer steps tell no speed; of a launch's steps so many pieces tell how far its speed goes up and down
 _LEAST_TIMED, _PIECES = 4, 4
 _NUMBER = Pattern(r"\d+(?:[.,:]\d+)*(?:e[-+]?\d+)?")
@@ -66,7 +68,7 @@ class RecordedRun:
 class RoundingOrder:
     """`nudge` moves the first weights of a run by their last bit; with `single` by that of single precision."""
 
-    nudge: Literal["", "up", "down", "out", "in"] = ""
+    nudge: Nudge | Literal[""] = ""
     single: bool = False
 
 

@@ -7,10 +7,10 @@ measured: control runs of the unchanged script give the distance that one bit ma
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from gpudoc.fix.launches import RecordedRun, RoundingOrder
+from gpudoc.fix.launches import Nudge, RecordedRun, RoundingOrder
 from gpudoc.fix.model import Claim
 from gpudoc.fix.proof import FixProof, RoundingBound, beyond, equal_to_itself
 
@@ -60,7 +60,23 @@ def judge_rounding(
     )
 
 
-def is_close(
+def judge_by_controls(
+    proof: FixProof,
+    before: Sequence[RecordedRun],
+    after: Sequence[RecordedRun],
+    control: Callable[[Nudge], RecordedRun],
+    *,
+    has_time: Callable[[], bool],
+) -> FixProof:
+    """The proof after two control runs; after four where losses lie just outside of what two allow."""
+    controls = [control("up"), control("down")]
+    judged = judge_rounding(proof, before, after, controls)
+    if not _is_close(judged, before, after, controls) or not has_time():
+        return judged
+    return judge_rounding(proof, before, after, [*controls, control("out"), control("in")])
+
+
+def _is_close(
     proof: FixProof, before: Sequence[RecordedRun], after: Sequence[RecordedRun], controls: Sequence[RecordedRun]
 ) -> bool:
     """Whether losses lie outside of what these control runs allow, and within twice that: so few may be too few."""

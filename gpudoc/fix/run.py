@@ -12,7 +12,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
 
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.fix.evidence import files_of, read_evidence
@@ -27,7 +26,7 @@ from gpudoc.fix.result import FixResult, write_changes
 from gpudoc.fix.rewrites import OF_MEMORY, REWRITES
 from gpudoc.fix.rewrites.loader import ONE_WORKER, WORKERS
 from gpudoc.fix.rewrites.precision import ID as FLOAT64
-from gpudoc.fix.rounding import PLAIN, SINGLE, is_close, judge_rounding, may_be_rounding
+from gpudoc.fix.rounding import PLAIN, SINGLE, judge_by_controls, may_be_rounding
 from gpudoc.fix.source import UnfixableError, parse_source, read_source
 from gpudoc.process.interruption import terminating_like_ctrl_c
 from gpudoc.progress import SILENT, Progress
@@ -46,8 +45,7 @@ from gpudoc.writing import write_whole
 _ROUNDS = 3
 # what is tried first, in whichever file it stands
 _PLACES = {rewrite.id: place for place, rewrite in enumerate(REWRITES)}
-_NUDGES: tuple[Literal["up", "down"], ...] = ("up", "down")
-_MORE_NUDGES: tuple[Literal["out", "in"], ...] = ("out", "in")
+_Runs = list[RecordedRun]
 _LOOK_S = 20.0
 _LOOK_SHARE, _EVALUATION_SHARE, _PATIENCE = 0.35, 0.25, 3.0
 
@@ -228,8 +226,7 @@ class _Fixer:
         if not may_be_rounding(replace(proof, lives=True), before, after):
             return proof
         with self.fix.limited_to(first.room_bytes):
-            controls = [self._recorded(look, steps, rounding=replace(PLAIN, nudge=one)) for one in _NUDGES]
-        return judge_first_step(judge_rounding(proof, before, after, controls), first, steps or 0)
+            return judge_first_step(self._rounded(proof, before, after, look, PLAIN), first, steps or 0)
 
     def _keep_the_first(self) -> None:
         """Of several changes that are not proved together the first, which was proved on the script as it was."""
@@ -325,23 +322,23 @@ class _Fixer:
         if not may_be_rounding(proof, before, after):
             return proof
         self.deadline.show(self.progress, "how far one bit in the initial weights moves the original script")
-        controls = [self._recorded(look, self.length.steps, rounding=replace(order, nudge=one)) for one in _NUDGES]
-        judged = judge_rounding(proof, before, after, controls)
-        if not is_close(judged, before, after, controls) or self.deadline.left_s < self._cost_s(look, launches=2):
-            return judged
-        controls += [
-            self._recorded(look, self.length.steps, rounding=replace(order, nudge=one)) for one in _MORE_NUDGES
-        ]
-        return judge_rounding(proof, before, after, controls)
+        return self._rounded(proof, before, after, look, order)
+
+    def _rounded(
+        self, proof: FixProof, before: _Runs, after: _Runs, look: ScriptLook, order: RoundingOrder
+    ) -> FixProof:
+        return judge_by_controls(
+            proof, before, after,
+            lambda nudge: self._recorded(look, self.length.steps, rounding=replace(order, nudge=nudge)),
+            has_time=lambda: self.deadline.left_s >= self._cost_s(look, launches=2),
+        )  # fmt: skip
 
     def _prove_alive(self, candidate: Candidate, look: ScriptLook) -> FixProof:
-        files, environment = _changes(candidate)
         if self.base is None or self.base.shortage is None:
             self.base = self._recorded(look, None)
         if self.base.shortage is None or self.base.record is None:
             return FixProof(candidate=candidate, claim=None, why="it does not run out of memory while it is recorded")
-        steps = 3 * self.base.record.steps
-        after = self._recorded(look, steps, files, environment)
+        after = self._recorded(look, 3 * self.base.record.steps, *_changes(candidate))
         return judge_alive(candidate, self.base, after)
 
     def _prove_whole(self) -> FixProof | None:

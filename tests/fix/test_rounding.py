@@ -6,7 +6,7 @@ import pytest
 
 from gpudoc.fix.model import Claim
 from gpudoc.fix.proof import describe, judge
-from gpudoc.fix.rounding import is_close, judge_rounding, may_be_rounding
+from gpudoc.fix.rounding import judge_by_controls, judge_rounding, may_be_rounding
 from tests.fix.test_proof import CANDIDATE, STATE, run
 
 FUSED = replace(CANDIDATE, rewrite="fused-optimizer", claim=Claim.ROUNDING)
@@ -69,13 +69,26 @@ def test_a_change_of_the_batches_shape_is_held_against_the_losses_alone():
     assert judge_rounding(far_proof, BEFORE, far, CONTROLS).claim is Claim.CHANGES
 
 
-@pytest.mark.parametrize(("grows", "close"), [(2e-6, False), (4e-6, True), (9e-6, False)])
-def test_what_lies_just_outside_of_few_control_runs_asks_for_more_of_them(grows, close):
-    after = [lossy(grows=grows)] * 2
-    found = rounded(after)
-    assert is_close(found, BEFORE, after, CONTROLS) is close
-    wider = [*CONTROLS, lossy(2.0, grows=1.5e-6)]
-    assert (rounded(after, wider).claim is Claim.ROUNDING) is (grows < 4.5e-6)
+@pytest.mark.parametrize(
+    ("grows", "has_time", "asked", "claim"),
+    [
+        (2e-6, True, "up down", Claim.ROUNDING),
+        (4e-6, True, "up down out in", Claim.ROUNDING),
+        (5e-6, True, "up down out in", Claim.CHANGES),
+        (4e-6, False, "up down", Claim.CHANGES),
+        (9e-6, True, "up down", Claim.CHANGES),
+    ],
+)
+def test_what_lies_just_outside_of_two_control_runs_is_held_against_four(grows, has_time, asked, claim):
+    after, nudges = [lossy(grows=grows)] * 2, []
+
+    def control(nudge):
+        nudges.append(nudge)
+        return lossy(2.0, grows={"up": 1e-6, "down": -1e-6, "out": 1.5e-6, "in": -1e-6}[nudge])
+
+    proof = judge(FUSED, BEFORE, after, boundaries=0)
+    found = judge_by_controls(proof, BEFORE, after, control, has_time=lambda: has_time)
+    assert (" ".join(nudges), found.claim) == (asked, claim)
 
 
 def test_over_the_first_steps_no_control_run_allows_more_than_a_thousandth():

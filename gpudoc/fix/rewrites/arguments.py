@@ -187,7 +187,7 @@ def _kept_for(
 
 
 def _is_another(source: Source, scope: Node, use: Node, name: str) -> bool:
-    """Whether a function has its own variable of this name, and it is no parameter, which may be the same object."""
+    """Whether a function has its own variable of this name; a parameter may be the same object."""
     function = function_of(source, use)
     if function is None or function is scope or name in parameters(function):
         return False
