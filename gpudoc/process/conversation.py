@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from gpudoc.process.ending import PATIENCE_S, end_family, how_it_ended
 
-_LOOK_S = 0.2
+_LOOK_S, _LAST_LINES_S = 0.2, 2.0
 _LAST_WORDS_S = 5.0
 
 
@@ -48,7 +48,9 @@ class Conversation:
         while True:
             has_ended = self.process.poll() is not None
             try:
-                return self._lines.get(timeout=min(_LOOK_S, max(0.0, until - time.monotonic())))
+                # the thread that reads what it said last may be late on a busy machine
+                left = _LAST_LINES_S if has_ended else min(_LOOK_S, max(0.0, until - time.monotonic()))
+                return self._lines.get(timeout=left)
             except queue.Empty:
                 if has_ended:
                     return None
