@@ -33,7 +33,7 @@ def gpudoc(folder, *arguments, codes=(0,)):
 def tuned(tmp_path_factory):
     """The folder of a search, and the document that it printed."""
     folder = tmp_path_factory.mktemp("flow")
-    search = ("tune", "--model", "quickstart", "--device", "cpu", "--budget", "45s", "--max-batch", "16")
+    search = ("tune", "--model", "quickstart", "--device", "cpu", "--budget", "2m", "--max-batch", "16")
     return folder, json.loads(gpudoc(folder, *search, "--json", "--html", "page.html").stdout)
 
 
