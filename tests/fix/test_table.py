@@ -120,6 +120,10 @@ def test_a_repeated_proof_runs_both_scripts_and_compares_what_they_print(table, 
     assert (again["codes"], again["same_output"], again["steps"]) == ([0, 0], True, 5)
     assert again["low"] <= again["gain"] <= again["high"]
     other = diff.replace("+    time.sleep(0.0)", "+    w.data += 1")
+    # the changed script is started with the variables that fix names, the other one without them
+    told = diff.replace("+    time.sleep(0.0)", "+    print(__import__('os').environ['NEEDED'])")
+    document = {"diff": told, "accepted": [{**change(), "steps": 5}]}
+    assert table.repeat("a.py", FLAW, {**document, "environment": {"NEEDED": "1"}})["codes"] == [0, 0]
     # under a limit each script runs once
     limited = {**FLAW, "limit_bytes": 1 << 36}
     assert not table.repeat("a.py", limited, {"diff": other, "accepted": [{**change(), "steps": 5}]})["same_output"]

@@ -32,11 +32,12 @@ def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
         return []
     found: list[Proposal] = []
     for function in _collating(source):
-        made = _padded_in(source, function)
-        last = max((at for at, line in enumerate(function.body.body) if _fills(line, made)), default=None)
-        if not made or last is None or len({one.length for one in made}) > 1:
+        lines = list(function.body.body)
+        made = [one for one in _padded_in(source, function) if any(_fills(line, one.name) for line in lines)]
+        if not made or len({one.length for one in made}) > 1:
             continue
-        site = RewriteSite(ID, Claim.ROUNDING, source, function.body.body[last])
+        loop = [line for line in lines if any(_fills(line, one.name) for one in made)][-1]
+        site = RewriteSite(ID, Claim.ROUNDING, source, loop)
         if _LONGEST in words(source):
             found.append(site.refuse(f"`{_LONGEST}` is a name of this file already"))
             continue
@@ -103,14 +104,21 @@ def _is_fixed(length: Node) -> bool:
     return is_literal(length) or dotted(length).startswith("self.") or dotted(length).isupper() or "max_" in name
 
 
-def _fills(line: Node, made: list[_Padded]) -> bool:
-    """Whether a loop writes rows of one of these tensors, `ids[i, :n] = ...`."""
-    names = {one.name for one in made}
-    return isinstance(line, cst.For) and any(
-        isinstance(target.target, cst.Subscript) and dotted(target.target.value) in names
+def _fills(line: Node, name: str) -> bool:
+    """Whether a loop writes the beginning of rows of a tensor, `ids[i, :n] = ...`."""
+    targets = [
+        target.target
         for one in below(line)
-        if isinstance(one, cst.Assign)
+        if isinstance(line, cst.For) and isinstance(one, cst.Assign)
         for target in one.targets
+    ]
+    return any(
+        isinstance(target, cst.Subscript)
+        and dotted(target.value) == name
+        and isinstance(part := target.slice[-1].slice, cst.Slice)
+        and part.lower is None
+        and part.upper is not None
+        for target in targets
     )
 
 
