@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from gpudoc.doctor.live.finders import watched
 from gpudoc.doctor.live.gain import ENOUGH, HANDING, LoaderPlan, plan_workers, saturated, without
+from gpudoc.doctor.live.pace import crowd_stretch
 from gpudoc.doctor.live.phases import COMPUTE, DATA, Phase
 from gpudoc.doctor.live.say import MODEL, NO_GAIN, PROC, STACKS, at_sites, estimated, finding, percent, spent
 from gpudoc.doctor.live.shares import JobShares, RankShares, WorkerShares, entries
@@ -125,7 +126,7 @@ def _small_batches(plan: LoaderPlan, share: float, seen: tuple[Observation, ...]
     )
 
 
-def _with_workers(watch: Watch, job: JobShares, lead: RankShares) -> Finding:
+def _with_workers(watch: Watch, job: JobShares, lead: RankShares) -> Finding | Skip:
     waiting = lead.share(Phase.DATA_WAIT, Phase.DATA_RECEIVE)
     workers = [w for w in job.workers if w.track.seconds >= 0.3 * job.seconds] or list(job.workers)
     busy = _mean(w.busy for w in workers)
@@ -244,7 +245,11 @@ def _decode_bound(job: JobShares, lead: RankShares, seen: tuple[Observation, ...
     )
 
 
-def _unexplained_wait(waiting: float, seen: tuple[Observation, ...], lead: RankShares) -> Finding:
+def _unexplained_wait(waiting: float, seen: tuple[Observation, ...], lead: RankShares) -> Finding | Skip:
+    # to receive a batch takes a CPU at both ends: what others do to the main thread they do to this wait
+    if waiting / crowd_stretch(lead) < WORTH_TELLING:
+        lengthened = f"other processes lengthen it {crowd_stretch(lead):.1f} times"
+        return Skip(f"waiting for data takes {percent(waiting)} of the time, and {lengthened}")
     receive = lead.share(Phase.DATA_RECEIVE)
     return finding(
         "dataloader_bottleneck",

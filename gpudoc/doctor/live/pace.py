@@ -30,7 +30,7 @@ def step_pace(watch: Watch, lead: RankShares) -> JobPace | None:
     """The pace of the leading rank, from the whole watch or else from the close-up; None when neither shows it."""
     if not isinstance(watch.stacks, Stacks):
         return None
-    stretch = _stretch(lead)
+    stretch = crowd_stretch(lead)
     seen = _pace(watch.stacks, lead.pid, stretch)
     if seen is not None and seen.at_most_s is None:
         return seen
@@ -39,10 +39,11 @@ def step_pace(watch: Watch, lead: RankShares) -> JobPace | None:
 
 def is_crowded(lead: RankShares) -> bool:
     """Whether the main thread takes much longer for all it does, because others have the CPUs."""
-    return _stretch(lead) >= CROWDED
+    return crowd_stretch(lead) >= CROWDED
 
 
-def _stretch(lead: RankShares) -> float:
+def crowd_stretch(lead: RankShares) -> float:
+    """How many times as long the main thread takes for what needs a CPU, because others have the CPUs; at least 1."""
     return lead.cpu_wanted / lead.cpu if lead.cpu > 0 else 1.0
 
 

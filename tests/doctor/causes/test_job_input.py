@@ -80,6 +80,18 @@ def test_a_loader_that_keeps_up_is_no_finding():
     assert waits(track(), worker(2), main="wait*10 backward*90", w2="w_fetch*50 w_idle*50") is None
 
 
+def test_a_wait_that_other_processes_lengthen_is_not_the_loader_s():
+    """Workers rest while the step waits 20 % of the time: once with a CPU of its own, once with a third of one."""
+    rests = {"main": "wait*20 backward*80", "w2": "w_fetch*10 w_idle*90"}
+    alone = waits(track(), worker(2, main_cpu_s=1), **rests)
+    assert alone.id == "dataloader_bottleneck"
+    crowded = waits(track(cpu_s=6, main_cpu_s=6, main_queued_s=13), worker(2, main_cpu_s=1), **rests)
+    assert isinstance(crowded, Skip)
+    assert "20 % of the time, and other processes lengthen it 3.2 times" in crowded.because
+    much = {**rests, "main": "wait*60 backward*40"}
+    assert waits(track(cpu_s=6, main_cpu_s=6, main_queued_s=13), worker(2, main_cpu_s=1), **much).id == alone.id
+
+
 def test_what_a_finding_shows_and_advises():
     found = judge({1: "load*60 backward*40"})
     assert "data.py:7" in fact(found, "time_goes_to")
