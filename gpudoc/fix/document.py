@@ -55,11 +55,24 @@ class FixLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FixLoop:
+    """A loop (`line` to `last_line`): its `passes` in a step take `share` of it, 0 to 1, and `pass_s` seconds each."""
+
+    file: str
+    line: int
+    last_line: int
+    share: float
+    passes: float
+    pass_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FixSummary:
     """The whole answer: `diff` is for `patch -p1`, `environment` for the start of the command.
 
     `steps` of the script as it is were looked at: they spend their time at `lines`, the largest share first, and wait
-    `wait_share` of it for data.
+    `wait_share` of it for data. `loops`, where nothing is accepted: many short passes in Python that one call over all
+    of them may replace, unless a pass needs the one before it; nothing was tried there.
     """
 
     command: str
@@ -71,6 +84,7 @@ class FixSummary:
     steps: int
     wait_share: float | None
     lines: tuple[FixLine, ...]
+    loops: tuple[FixLoop, ...]
     unequal: str
     untried: int
     written: tuple[str, ...]
@@ -95,6 +109,17 @@ def document(result: FixResult) -> dict[str, object]:
         wait_share=None if result.look is None else round(result.look.wait_share, 4),
         lines=tuple(
             FixLine(file=name_of(one.file), line=one.line, share=round(one.share, 4)) for one in result.evidence.hot
+        ),
+        loops=tuple(
+            FixLoop(
+                file=name_of(one.file),
+                line=one.line,
+                last_line=one.last_line,
+                share=round(one.share, 4),
+                passes=round(one.passes, 2),
+                pass_s=round(one.pass_s, 9),
+            )
+            for one in result.short_passes
         ),
         unequal=result.unequal,
         untried=result.untried,

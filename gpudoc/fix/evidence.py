@@ -35,6 +35,8 @@ def read_evidence(told: LaunchRecord, look: ScriptLook | None, workers: int | No
     idle = look is not None and not look.on_gpu and seen.threads < int(cpus_usable())
     return RunEvidence(
         hot=tuple(HotLine(Path(file), line, count / looks) for file, line, count in seen.hot),
+        own=tuple(HotLine(Path(file), line, count / looks) for file, line, count in seen.own),
+        passes=tuple((Path(file), line, count) for file, line, count in seen.passes),
         died_at=died,
         growth_bytes=_growth(first.steps),
         num_workers=workers,

@@ -42,6 +42,10 @@ class RunEvidence:
 
     hot: tuple[HotLine, ...]
     """By share, the largest first."""
+    own: tuple[HotLine, ...] = ()
+    """The same without the time of other lines of the script that a line calls."""
+    passes: tuple[tuple[Path, int, float], ...] = ()
+    """How often a line runs in a step, for the functions that hold a hot line; empty where that was not counted."""
     died_at: HotLine | None = None
     """The line of the script where it ran out of memory."""
     growth_bytes: float | None = None

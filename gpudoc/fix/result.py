@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpudoc.errors import ExitCode, GpudocError
+from gpudoc.fix.evidence import files_of
+from gpudoc.fix.loops import ShortPasses, find_short_passes
 from gpudoc.fix.model import Refusal, RunEvidence, name_of
 from gpudoc.fix.options import FixOptions
 from gpudoc.fix.proof import FixProof
@@ -47,6 +49,13 @@ class FixResult:
             for path in self.before
             if self.before[path] != self.after[path]
         )
+
+    @property
+    def short_passes(self) -> tuple[ShortPasses, ...]:
+        """Loops of many short passes in the script as it was; none where it was changed."""
+        if self.look is None or self.accepted:
+            return ()
+        return find_short_passes(self.evidence, self.look.step_s, files_of(self.evidence, Path.cwd()))
 
     @property
     def environment(self) -> dict[str, str]:

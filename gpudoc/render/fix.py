@@ -8,14 +8,17 @@ from pathlib import Path
 from gpudoc.control_characters import escape_controls, escape_line
 from gpudoc.facts.redact import private
 from gpudoc.fix.document import document
-from gpudoc.fix.model import HotLine, RunEvidence, name_of
+from gpudoc.fix.model import HotLine, name_of
 from gpudoc.fix.proof import FixProof, describe
 from gpudoc.fix.result import FixResult
+from gpudoc.reading import UnreadableError, read_bytes
 from gpudoc.render.console import print_json, stdout
 from gpudoc.shell import quote_path
 from gpudoc.units import format_count, format_seconds
 
 _MOST_SHOWN = 8
+# of the lines where a step spends its time
+_MOST_LINES, _LEAST_SHARE, _LONGEST = 3, 0.05, 80
 _TITLES = {
     "anomaly-off": "Anomaly detection is on",
     "evaluation-no-grad": "An evaluation builds graphs that nothing uses",
@@ -87,7 +90,11 @@ def headline(result: FixResult) -> str:
     if not result.accepted:
         if result.unequal:
             return "Nothing is proved: two launches of the unmodified script differ."
-        return "No change is proved." if result.untried else "No change found."
+        if result.untried:
+            return "No change is proved."
+        loop = next(iter(result.short_passes), None)
+        many = "" if loop is None else f"{loop.share:.0%} of a step goes into many short passes of a loop"
+        return f"No change found, but {many}." if many else "No change found."
     if len(result.accepted) == 1:
         return f"{title_of(result.accepted[0].candidate.rewrite)} at {_where(result.accepted[0])}: a proved change."
     return f"{len(result.accepted)} proved changes."
@@ -104,22 +111,36 @@ def _accepted(proof: FixProof) -> list[str]:
 
 
 def _nothing(result: FixResult) -> list[str]:
-    """What was looked at, and the largest share that was left alone."""
+    """What was looked at, and where the time goes that was left alone."""
     steps = "the steps" if result.look is None else format_count(result.look.steps, "step")
     lines = [f"looked at {steps}: where they spend their time, what they keep, how they load data"]
     lines.append("  evaluation and work at the end of an epoch are included only if these steps reached them")
     lines.append("  fix sees only the kinds of waste that it knows; others may be there")
-    most = next((line for line in result.evidence.hot if _is_leaf(line, result.evidence)), None)
-    if most is not None:
-        lines.append(f"  the largest share: {most.share:.0%} at {_at(most.file, most.line)}, left unchanged")
     if result.look is not None:
         lines.append(f"  {result.look.wait_share:.0%} of a step waits for data")
+    loops = result.short_passes
+    if loops:
+        lines += ["", "many short passes in Python, for which fix has no change that it could prove"]
+    for loop in loops:
+        where = f"{loop.share:>5.0%}  {_at(loop.file, loop.line)}"
+        each = f"{loop.passes:,.0f} passes in a step, {format_seconds(loop.pass_s)} each (to line {loop.last_line})"
+        lines.append(f"  {where}  {each}")
+    if loops:
+        lines.append("  one call over whole arrays or tensors may replace them, unless a pass needs the one before it")
+    busiest = [one for one in result.evidence.own[:_MOST_LINES] if one.share >= _LEAST_SHARE]
+    if busiest:
+        lines += ["", "where a step spends its time, left unchanged"]
+        lines += [f"  {one.share:>5.0%}  {_at(one.file, one.line)}  {_source_of(one)}".rstrip() for one in busiest]
     return lines
 
 
-def _is_leaf(line: HotLine, evidence: RunEvidence) -> bool:
-    """Whether it is a line where time goes, and not one that calls all the others."""
-    return line.share < 0.9 or line is evidence.hot[-1]
+def _source_of(line: HotLine) -> str:
+    """The line as the file has it, cut where it is long; '' where it cannot be read."""
+    try:
+        text = read_bytes(line.file, "Python").decode("utf-8", "replace").splitlines()[line.line - 1].strip()
+    except (UnreadableError, IndexError):
+        return ""
+    return escape_line(text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}...")
 
 
 def _others(result: FixResult, *, verbose: bool) -> list[str]:

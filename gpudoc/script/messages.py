@@ -232,9 +232,11 @@ class LinesSeen(ScriptEvent):
 
     In `computing` of them a module, a backward or an optimizer was on the stack.
 
-    `keeps` are lines that add to what grew from step to step; `no_backward` ran modules in evaluation whose graph no
-    backward reached. `evaluated_after`: the steps before the first evaluation, None where none was seen; `awaited`: the
-    source holds one. `evaluation_bytes`: by how much the peak grew in the first evaluation.
+    `own`: the same for the innermost line of each look alone. `passes`: file, line, and how often it ran in a step, for
+    the functions that hold a busy line. `keeps` are lines that add to what grew from step to step; `no_backward` ran
+    modules in evaluation whose graph no backward reached. `evaluated_after`: the steps before the first evaluation,
+    None where none was seen; `awaited`: the source holds one. `evaluation_bytes`: by how much the peak grew in the
+    first evaluation.
     """
 
     kind: Literal["lines"] = "lines"
@@ -248,6 +250,8 @@ class LinesSeen(ScriptEvent):
     evaluated_after: int | None = None
     evaluation_bytes: int | None = None
     awaited: bool = False
+    own: tuple[tuple[str, int, int], ...] = ()
+    passes: tuple[tuple[str, int, float], ...] = ()
 
 
 class StepsMeasured(ScriptEvent):

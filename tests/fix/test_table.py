@@ -65,6 +65,14 @@ def test_what_was_tried_names_the_cause_and_what_was_refused_is_counted_apart(ta
     assert table.judge(row(), FLAW)["why"] == "not proposed"
 
 
+def test_a_flaw_that_is_a_loop_is_named_by_a_loop_that_holds_it(table):
+    named = row()
+    named["document"]["loops"] = [{"line": 8, "last_line": 11}]
+    assert not table.judge(named, FLAW)["cause"]
+    assert table.judge(named, {**FLAW, "loop": True})["cause"]
+    assert not table.judge(named, {**FLAW, "loop": True, "lines": [12]})["cause"]
+
+
 def test_a_forbidden_line_another_output_or_a_failure_makes_a_change_wrong(table):
     added = table.judge(row([change()], diff="--- a\n+++ b\n+ f(create_graph=False)\n"), FLAW)
     assert (added["patch"], added["wrong"]) == (False, True)

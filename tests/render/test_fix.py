@@ -3,6 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from gpudoc.fix.document import document
 from gpudoc.fix.model import Claim, HotLine, RunEvidence
 from gpudoc.fix.proof import GainSpan
@@ -12,16 +14,40 @@ from tests.script.test_advice import look
 
 
 def test_a_look_that_came_to_no_evaluation_claims_nothing_of_one():
-    hot = (HotLine(Path("/x/train.py"), 7, 0.54),)
+    own = (HotLine(Path("/x/train.py"), 7, 0.54),)
     found = replace(
-        result_of(Path("/x/train.py"), "a\n", "a\n"), accepted=(), evidence=RunEvidence(hot=hot), launches=1
+        result_of(Path("/x/train.py"), "a\n", "a\n"), accepted=(), evidence=RunEvidence(hot=own, own=own), launches=1
     )
     text = as_text(found)
     assert text.startswith("No change found.\n1 launch in ")
     assert "only the kinds of waste that it knows" in text
     assert "only if these steps reached them" in text
-    assert "54% at /x/train.py:7" in text
+    assert "54%  /x/train.py:7" in text
     assert text.endswith("next     gpudoc tune -- python train.py")
+
+
+def test_a_loop_of_short_passes_that_fix_cannot_change_is_the_first_thing_said(tmp_path, monkeypatch):
+    train = tmp_path / "train.py"
+    train.write_text("for x in rows:\n    for i in range(900):\n        a[i] = b[i] * 2  # \x1b[31m\n    step(x)\n")
+    hot = (HotLine(train, 1, 1.0), HotLine(train, 3, 0.8), HotLine(train, 2, 0.01), HotLine(train, 4, 0.19))
+    seen = RunEvidence(hot=hot, own=hot[1:], passes=((train, 3, 900.0), (train, 2, 901.0), (train, 4, 1.0)))
+    found = replace(result_of(train, "a\n", "a\n"), accepted=(), evidence=seen, look=look(), launches=1)
+    monkeypatch.chdir(tmp_path)
+    text, told = as_text(found), document(found)
+    assert text.startswith("No change found, but 80% of a step goes into many short passes of a loop.\n")
+    assert "80%  train.py:2  900 passes in a step" in text
+    # what a file holds is not sent to the terminal as it is
+    assert "a[i] = b[i] * 2  # \\x1b[31m" in text
+    (loop,) = told["loops"]
+    assert (loop["file"], loop["line"], loop["last_line"], loop["share"], loop["passes"]) == (
+        "train.py",
+        2,
+        3,
+        0.8,
+        900,
+    )
+    assert loop["pass_s"] == pytest.approx(0.8 * look().step_s / 900)
+    assert document(replace(found, accepted=result_of(train, "a\n", "b\n").accepted))["loops"] == ()
 
 
 def test_a_proved_change_comes_with_its_diff_its_proof_and_what_to_type():

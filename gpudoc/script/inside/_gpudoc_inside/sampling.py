@@ -14,6 +14,7 @@ from typing import Any, Iterator
 
 from .backward_calls import BackwardCalls
 from .loaders import is_users
+from .passes import PassCounter
 from .report import HookReport, is_worker, peaks
 
 _OWN = os.path.dirname(os.path.abspath(__file__))
@@ -27,6 +28,8 @@ _TOLD_EVERY_S = 2.0
 # two steps between which what is kept has grown, and by how many nodes of a graph or items at least
 _EARLY, _LATE, _GROWN = 6, 14, 6
 _MOST_NODES = 20_000
+# how many looks must name the busiest lines before their passes are counted, and the share of the looks that makes one
+_ENOUGH_LOOKS, _BUSY = 25, 0.05
 # of torch: a module is called, autograd runs, an optimizer steps
 _COMPUTES = frozenset({"_call_impl", "_engine_run_backward", "profile_hook_step", "wrapper"})
 # what runs in evaluation mode in these steps is a frozen part or a first check, no evaluation between steps
@@ -40,6 +43,7 @@ class LineSampler:
         self._report, self._backwards = report, backwards
         self.on = bool(report.order.get("lines"))
         self._counts: dict[tuple[str, int], int] = {}
+        self._own: dict[tuple[str, int], int] = {}
         self._looks = self._computing = 0
         self._main = threading.main_thread().ident
         self._done = False
@@ -59,6 +63,8 @@ class LineSampler:
         self._no_backward: dict[tuple[str, int], None] = {}
         self._early: dict[tuple[str, str], int] = {}
         self._keeps: dict[tuple[str, int], None] = {}
+        self._counter = PassCounter(_is_users)
+        report.undo.append(self._counter.stop)
 
     def torch_is_here(self, torch: Any) -> None:
         """Hear of each call of backward, and of each module that runs in evaluation with gradients."""
@@ -115,6 +121,11 @@ class LineSampler:
         self._once.clear()
         if self._peak is not None and self._evaluation_bytes is None:
             self._evaluation_bytes = (peaks()["peak_bytes"] or self._peak) - self._peak
+        if self._counter.is_on:
+            self._counter.stepped(sys._getframe(1))
+        elif count > _LATE and self._looks >= _ENOUGH_LOOKS and not self._counter.is_done:
+            busy = [line for line, looks in dict(self._counts).items() if looks >= _BUSY * self._looks]
+            self._counter.begin(busy, sys._getframe(1))
         if not self._begun:
             self._begun, self._told_at = True, time.perf_counter()
             threading.Thread(target=self._watch, name="gpudoc-lines", daemon=True).start()
@@ -131,14 +142,16 @@ class LineSampler:
         if not self.on or self._done or not self._begun:
             return
         self._done = True
+        self._counter.stop()
         self._say()
 
     def _say(self) -> None:
-        most = sorted(dict(self._counts).items(), key=lambda item: -item[1])[:_MOST_LINES]
         self._report.tell(
             "lines",
             looks=self._looks,
-            hot=[[file, line, count] for (file, line), count in most],
+            hot=_most(self._counts),
+            own=_most(self._own),
+            passes=[[file, line, round(count, 2)] for (file, line), count in self._counter.passes.items()],
             keeps=[list(one) for one in list(self._keeps)],
             no_backward=[list(one) for one in list(self._no_backward)],
             anomaly=self._anomaly,
@@ -168,16 +181,27 @@ class LineSampler:
             frame = sys._current_frames().get(self._main or 0)
             if frame is None:
                 return
+            if self._counter.is_on:
+                # a step whose lines are counted takes longer
+                continue
             self._looks += weight
             self._computing += weight * _computes(frame)
-            for line in set(_lines(frame)):
+            lines = list(_lines(frame))
+            for line in set(lines):
                 self._counts[line] = self._counts.get(line, 0) + weight
+            for line in lines[:1]:
+                self._own[line] = self._own.get(line, 0) + weight
             del frame
             if not self._done and time.perf_counter() - self._told_at > _TOLD_EVERY_S:
                 # a look that is ended before its steps have run knows what was seen until then
                 self._told_at = time.perf_counter()
                 with self._report.guard("a look"):
                     self._say()
+
+
+def _most(counts: dict[tuple[str, int], int]) -> list[list[Any]]:
+    most = sorted(dict(counts).items(), key=lambda item: -item[1])[:_MOST_LINES]
+    return [[file, line, count] for (file, line), count in most]
 
 
 def weight_of(seconds: float) -> int:

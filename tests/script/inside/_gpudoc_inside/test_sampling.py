@@ -44,10 +44,11 @@ def count(words):
     return words
 
 weights, words, python, began = torch.ones(100, 100), 0, 0.0, 0.0
-for step, (x, y) in enumerate(DataLoader(Rows(), 1, sampler=[0] * 200)):
+for step, (x, y) in enumerate(DataLoader(Rows(), 1, sampler=[0] * 240)):
     loss = ((model(x) - y) ** 2).mean()
     optimizer.zero_grad(); loss.backward(); optimizer.step()
-    if step == 1:
+    # in three of the first steps lines are counted, which takes time that no look sees
+    if step == 40:
         began, python = time.perf_counter(), 0.0
     for _ in range(4):
         before = time.perf_counter()
