@@ -67,12 +67,22 @@ class FixLoop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FixPadding:
+    """A line that calls the model, and the share of what it gives that is padding beyond the longest of the batch."""
+
+    file: str
+    line: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FixSummary:
     """The whole answer: `diff` is for `patch -p1`, `environment` for the start of the command.
 
     `steps` of the script as it is were looked at: they spend their time at `lines`, the largest share first, and wait
     `wait_share` of it for data. `loops`, where nothing is accepted: many short passes in Python that one call over all
-    of them may replace, unless a pass needs the one before it; nothing was tried there.
+    of them may replace, unless a pass needs the one before it; nothing was tried there. `padding` is that of the
+    script as it was.
     """
 
     command: str
@@ -85,6 +95,7 @@ class FixSummary:
     wait_share: float | None
     lines: tuple[FixLine, ...]
     loops: tuple[FixLoop, ...]
+    padding: tuple[FixPadding, ...]
     unequal: str
     untried: int
     written: tuple[str, ...]
@@ -120,6 +131,9 @@ def document(result: FixResult) -> dict[str, object]:
                 pass_s=round(one.pass_s, 9),
             )
             for one in result.short_passes
+        ),
+        padding=tuple(
+            FixPadding(file=name_of(one.file), line=one.line, share=one.share) for one in result.evidence.padded
         ),
         unequal=result.unequal,
         untried=result.untried,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpudoc.facts.host import cpus_usable
-from gpudoc.fix.model import HotLine, RunEvidence
+from gpudoc.fix.model import HotLine, PaddedInput, RunEvidence
 from gpudoc.patterns import MULTILINE, Pattern
 from gpudoc.script.hook import ProcessSeen
 from gpudoc.script.look import ScriptLook
@@ -19,6 +19,8 @@ _LEAST_GROWTH_BYTES, _LEAST_POINTS = 64 << 10, 4
 _FRAGMENTED = 0.1
 # of the peak: what an evaluation takes beyond the steps
 _GROWN = 0.05
+# of what a model gets: less is hardly worth another collate_fn
+_PADDED = 0.2
 _FRAME = Pattern(r'^[ \t]*File "([^"\n]{1,4096})", line (\d{1,9})', MULTILINE)
 
 
@@ -36,6 +38,11 @@ def read_evidence(told: LaunchRecord, look: ScriptLook | None, workers: int | No
     return RunEvidence(
         hot=tuple(HotLine(Path(file), line, count / looks) for file, line, count in seen.hot),
         own=tuple(HotLine(Path(file), line, count / looks) for file, line, count in seen.own),
+        padded=tuple(
+            PaddedInput(Path(file), line, share)
+            for file, line, share in sorted(seen.padded, key=lambda one: -one[2])
+            if share >= _PADDED
+        ),
         passes=tuple((Path(file), line, count) for file, line, count in seen.passes),
         died_at=died,
         growth_bytes=_growth(first.steps),

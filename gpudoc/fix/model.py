@@ -37,6 +37,15 @@ class HotLine:
 
 
 @dataclass(frozen=True, slots=True)
+class PaddedInput:
+    """A line that calls the model, and the share of what it gives that is padding beyond the longest of the batch."""
+
+    file: Path
+    line: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
 class RunEvidence:
     """What one run of the unchanged script showed."""
 
@@ -46,6 +55,8 @@ class RunEvidence:
     """The same without the time of other lines of the script that a line calls."""
     passes: tuple[tuple[Path, int, float], ...] = ()
     """How often a line runs in a step, for the functions that hold a hot line; empty where that was not counted."""
+    padded: tuple[PaddedInput, ...] = ()
+    """By share, the largest first; only where it is a good part."""
     died_at: HotLine | None = None
     """The line of the script where it ran out of memory."""
     growth_bytes: float | None = None

@@ -92,9 +92,9 @@ def headline(result: FixResult) -> str:
             return "Nothing is proved: two launches of the unmodified script differ."
         if result.untried:
             return "No change is proved."
-        loop = next(iter(result.short_passes), None)
-        many = "" if loop is None else f"{loop.share:.0%} of a step goes into many short passes of a loop"
-        return f"No change found, but {many}." if many else "No change found."
+        seen = [f"{one.share:.0%} of a step goes into many short passes of a loop" for one in result.short_passes]
+        seen += [f"{one.share:.0%} of what the model gets is padding" for one in result.evidence.padded]
+        return f"No change found, but {seen[0]}." if seen else "No change found."
     if len(result.accepted) == 1:
         return f"{title_of(result.accepted[0].candidate.rewrite)} at {_where(result.accepted[0])}: a proved change."
     return f"{len(result.accepted)} proved changes."
@@ -127,6 +127,12 @@ def _nothing(result: FixResult) -> list[str]:
         lines.append(f"  {where}  {each}")
     if loops:
         lines.append("  one call over whole arrays or tensors may replace them, unless a pass needs the one before it")
+    for padded in result.evidence.padded:
+        lines += ["", f"{padded.share:.0%} of what {_at(padded.file, padded.line)} gives to the model is padding"]
+        lines.append(
+            "  every sample of a batch ends in the same value there: pad each batch to its own longest sample,"
+        )
+        lines.append("  if the model masks what is padded")
     busiest = [one for one in result.evidence.own[:_MOST_LINES] if one.share >= _LEAST_SHARE]
     if busiest:
         lines += ["", "where a step spends its time, left unchanged"]

@@ -236,7 +236,8 @@ class LinesSeen(ScriptEvent):
     the functions that hold a busy line. `keeps` are lines that add to what grew from step to step; `no_backward` ran
     modules in evaluation whose graph no backward reached. `evaluated_after`: the steps before the first evaluation,
     None where none was seen; `awaited`: the source holds one. `evaluation_bytes`: by how much the peak grew in the
-    first evaluation.
+    first evaluation. `padded`: file, line, and the mean share of what it gives to the model that is padding beyond the
+    longest sample of each batch.
     """
 
     kind: Literal["lines"] = "lines"
@@ -252,6 +253,7 @@ class LinesSeen(ScriptEvent):
     awaited: bool = False
     own: tuple[tuple[str, int, int], ...] = ()
     passes: tuple[tuple[str, int, float], ...] = ()
+    padded: tuple[tuple[str, int, float], ...] = ()
 
 
 class StepsMeasured(ScriptEvent):

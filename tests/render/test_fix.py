@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpudoc.fix.document import document
-from gpudoc.fix.model import Claim, HotLine, RunEvidence
+from gpudoc.fix.model import Claim, HotLine, PaddedInput, RunEvidence
 from gpudoc.fix.proof import GainSpan
 from gpudoc.render.fix import as_text
 from tests.fix.test_run import result_of
@@ -48,6 +48,15 @@ def test_a_loop_of_short_passes_that_fix_cannot_change_is_the_first_thing_said(t
     )
     assert loop["pass_s"] == pytest.approx(0.8 * look().step_s / 900)
     assert document(replace(found, accepted=result_of(train, "a\n", "b\n").accepted))["loops"] == ()
+
+
+def test_padding_that_fix_cannot_take_away_is_said_with_the_line_that_gives_it():
+    seen = RunEvidence(hot=(), padded=(PaddedInput(Path("/x/train.py"), 9, 0.41),))
+    found = replace(result_of(Path("/x/train.py"), "a\n", "a\n"), accepted=(), evidence=seen, launches=1)
+    text = as_text(found)
+    assert text.startswith("No change found, but 41% of what the model gets is padding.\n")
+    assert "41% of what /x/train.py:9 gives to the model is padding" in text
+    assert document(found)["padding"] == ({"file": "/x/train.py", "line": 9, "share": 0.41},)
 
 
 def test_a_proved_change_comes_with_its_diff_its_proof_and_what_to_type():

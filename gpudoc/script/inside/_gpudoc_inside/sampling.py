@@ -14,6 +14,7 @@ from typing import Any, Iterator
 
 from .backward_calls import BackwardCalls
 from .loaders import is_users
+from .padding import PaddedInputs
 from .passes import PassCounter
 from .report import HookReport, is_worker, peaks
 
@@ -63,7 +64,7 @@ class LineSampler:
         self._no_backward: dict[tuple[str, int], None] = {}
         self._early: dict[tuple[str, str], int] = {}
         self._keeps: dict[tuple[str, int], None] = {}
-        self._counter = PassCounter(_is_users)
+        self._counter, self._inputs = PassCounter(_is_users), PaddedInputs()
         report.undo.append(self._counter.stop)
 
     def torch_is_here(self, torch: Any) -> None:
@@ -77,8 +78,13 @@ class LineSampler:
             self._once.clear()
             self._anomaly = self._anomaly or bool(anomaly())
 
-        def runs(module: Any, _args: Any) -> None:
-            if module.training or self._done or self._report.off:
+        def runs(module: Any, args: Any) -> None:
+            if self._done or self._report.off:
+                return
+            if module.training:
+                if self._inputs.is_first() and (line := _called_at()) is not None:
+                    with self._report.guard("the inputs of a step"), torch.no_grad():
+                        self._inputs.called(line, args, torch)
                 return
             with_grad = is_on()
             if not with_grad and self._evaluated_after is not None:
@@ -119,6 +125,7 @@ class LineSampler:
             return
         self._count, self._threads = count, sys.modules["torch"].get_num_threads()
         self._once.clear()
+        self._inputs.stepped()
         if self._peak is not None and self._evaluation_bytes is None:
             self._evaluation_bytes = (peaks()["peak_bytes"] or self._peak) - self._peak
         if self._counter.is_on:
@@ -152,6 +159,7 @@ class LineSampler:
             hot=_most(self._counts),
             own=_most(self._own),
             passes=[[file, line, round(count, 2)] for (file, line), count in self._counter.passes.items()],
+            padded=[[file, line, round(share, 4)] for (file, line), share in self._inputs.shares.items()],
             keeps=[list(one) for one in list(self._keeps)],
             no_backward=[list(one) for one in list(self._no_backward)],
             anomaly=self._anomaly,

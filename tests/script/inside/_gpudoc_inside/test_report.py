@@ -129,7 +129,7 @@ ALWAYS = "batches loaders report steps"
     ("order", "read"),
     [
         ({}, ALWAYS),
-        ({"record": True}, "backward_calls batches loaders passes recorder report sampling steps"),
+        ({"record": True}, "backward_calls batches loaders padding passes recorder report sampling steps"),
     ],
 )
 def test_only_a_launch_that_records_reads_the_files_for_it(tmp_path, order, read):

@@ -1,0 +1,66 @@
+"""How much of what a step gives to its model is padding beyond the longest sample of the batch."""
+
+from __future__ import annotations
+
+from typing import Any, Iterator
+
+# shorter is no sequence; and of so many steps each is looked at
+_SHORTEST, _MOST_STEPS = 8, 200
+
+
+class PaddedInputs:
+    """Looks at the first call of a module in a step: which part of a sequence ends in one value in every sample."""
+
+    def __init__(self) -> None:
+        self._waits = False
+        self._tails: dict[tuple[str, int], list[float]] = {}
+        self._steps = 0
+
+    @property
+    def shares(self) -> dict[tuple[str, int], float]:
+        """The mean share by the line that calls the model; none where each batch has the same, as padding has not."""
+        return {line: sum(tails) / len(tails) for line, tails in self._tails.items() if len(set(tails)) > 1}
+
+    def stepped(self) -> None:
+        """The next call of a module is the first of its step."""
+        self._waits = self._steps < _MOST_STEPS
+
+    def is_first(self) -> bool:
+        """Whether this call of a module is the first of a step."""
+        first, self._waits = self._waits, False
+        return first
+
+    def called(self, line: tuple[str, int], args: Any, torch: Any) -> None:
+        """What a line gives to the model in one step."""
+        self._steps += 1
+        tails = [tail for value in _tensors(args, torch) if (tail := tail_of(value)) is not None]
+        if tails:
+            # what has no padding at its end may be a mask or a table of places; the sequence is what has most
+            self._tails.setdefault(line, []).append(max(tails))
+
+
+def _tensors(value: Any, torch: Any) -> Iterator[Any]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for item in value[:16]:
+            yield from _tensors(item, torch)
+    elif isinstance(value, dict):
+        for item in list(value.values())[:16]:
+            yield from _tensors(item, torch)
+
+
+def tail_of(value: Any) -> float | None:
+    """The share of the places at whose end every sample has the same value, 0 to 1.
+
+    `value` holds whole numbers, (samples, places), or features, (samples, places, features). None for other shapes, for
+    fewer than eight places, and for one sample.
+    """
+    shape = tuple(value.shape)
+    whole = not (value.is_floating_point() or value.is_complex() or value.dtype.is_signed is False)
+    if not (len(shape) == 3 or (len(shape) == 2 and whole)) or shape[1] < _SHORTEST or shape[0] < 2:
+        return None
+    differs = (value != value[:1, -1:]).reshape(shape[0], shape[1], -1).any(2).any(0)
+    places = differs.nonzero()
+    last = int(places[-1]) if len(places) else -1
+    return float(1 - (last + 1) / shape[1])
