@@ -11,8 +11,9 @@ the proof without gpudoc: the script as it is and the patched one run in turns, 
 proof; their printed numbers must be equal, and the gain has to lie in the printed interval. A script takes up to five
 minutes, as much again with --rerun.
 
-`cause` is right where the labelled rewrite was tried within three lines of a labelled line, or where the flaw is a loop
-(`loop: true`) and fix names it by its many short passes; `seen` where the rewrite was refused there, with a reason.
+`cause` is right where the labelled rewrite was tried within three lines of a labelled line, or where fix names what no
+rewrite mends: a loop (`loop: true`) by its many short passes, padding (`padding: true`) at the line that gives it to the
+model; `seen` where the rewrite was refused there, with a reason.
 Exit code 1 when a wrong change was offered or a folder was touched. The pure part is tested in tests/fix/test_table.py.
 """
 
@@ -168,10 +169,11 @@ def is_at(change, label):
     return change["rewrite"] in label.get("rewrites", []) and any(abs(change["line"] - line) <= NEAR for line in lines)
 
 
-def names_loop(document, label):
-    """Whether the flaw is a loop, and fix names one that holds a labelled line."""
-    spans = [range(one["line"], one["last_line"] + 1) for one in document.get("loops", [])]
-    return bool(label.get("loop")) and any(line in span for span in spans for line in label["lines"])
+def names_waste(document, label):
+    """Whether the flaw is a loop or padding, and fix names one at a labelled line."""
+    spans = [range(one["line"], one["last_line"] + 1) for one in document.get("loops", []) if label.get("loop")]
+    spans += [range(one["line"], one["line"] + 1) for one in document.get("padding", []) if label.get("padding")]
+    return any(line in span for span in spans for line in label["lines"])
 
 
 def judge(row, label):
@@ -189,7 +191,7 @@ def judge(row, label):
     return {
         # without --allow the cause is named, with the command that tries it
         "cause": is_flaw
-        and (any(is_at(one, label) for one in (*accepted, *document["lost"], *named)) or names_loop(document, label)),
+        and (any(is_at(one, label) for one in (*accepted, *document["lost"], *named)) or names_waste(document, label)),
         "seen": is_flaw and any(is_at(one, label) for one in document["refused"]),
         "patch": is_flaw and bool(right) and not forbidden and not differs and not dies,
         "alone": not accepted,

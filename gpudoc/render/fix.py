@@ -130,7 +130,7 @@ def _nothing(result: FixResult) -> list[str]:
     for padded in result.evidence.padded:
         lines += ["", f"{padded.share:.0%} of what {_at(padded.file, padded.line)} gives to the model is padding"]
         lines.append(
-            "  every sample of a batch ends in the same value there: pad each batch to its own longest sample,"
+            "  every sample of a batch ends in the same value there: pad each batch only to its longest sample,"
         )
         lines.append("  if the model masks what is padded")
     busiest = [one for one in result.evidence.own[:_MOST_LINES] if one.share >= _LEAST_SHARE]

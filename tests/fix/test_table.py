@@ -65,6 +65,14 @@ def test_what_was_tried_names_the_cause_and_what_was_refused_is_counted_apart(ta
     assert table.judge(row(), FLAW)["why"] == "not proposed"
 
 
+def test_padding_is_named_at_the_line_that_gives_it_to_the_model(table):
+    named = row()
+    named["document"]["padding"] = [{"line": 10}]
+    assert table.judge(named, {**FLAW, "padding": True})["cause"]
+    assert not table.judge(named, FLAW)["cause"]
+    assert not table.judge(named, {**FLAW, "padding": True, "lines": [11]})["cause"]
+
+
 def test_a_flaw_that_is_a_loop_is_named_by_a_loop_that_holds_it(table):
     named = row()
     named["document"]["loops"] = [{"line": 8, "last_line": 11}]
