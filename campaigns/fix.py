@@ -12,8 +12,8 @@ proof; their printed numbers must be equal, and the gain has to lie in the print
 minutes, as much again with --rerun.
 
 `cause` is right where the labelled rewrite was tried within three lines of a labelled line, or where fix names what no
-rewrite mends: a loop (`loop: true`) by its many short passes, padding (`padding: true`) at the line that gives it to the
-model; `seen` where the rewrite was refused there, with a reason.
+rewrite mends: a loop (`loop: true`) by its many short passes, padding (`padding: true`) at the line that gives it to
+the model; `seen` where the rewrite was refused there, with a reason.
 Exit code 1 when a wrong change was offered or a folder was touched. The pure part is tested in tests/fix/test_table.py.
 """
 
