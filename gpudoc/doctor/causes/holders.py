@@ -26,8 +26,8 @@ _ENDED_BY = {"slurm": "scancel", "docker": "docker stop", "podman": "podman stop
 _ABOUT_MEMORY = words(
     r"\bmemory\b[^.\n]{0,40}\b(?:full|held|occupied|taken|used|allocated|releas\w*|free\w*|leak\w*)\b|\boom\b"
 )
-# the table of processes with no row between its head and its end
-_NO_ROWS = Pattern(r"Process name[^\n]*\n(?:[^\n]*Usage[^\n]*\n)?(?:[^\n\w=]*={5}[^\n\w]*\n)?[^\n\w+-]*[-+]{5}")
+# the table of processes with no row between its head and its end, or one that says so
+_NO_ROWS = Pattern(r"No running processes found|Process name[^\n]*\n(?:[^\n]*Usage[^\n]*\n)?(?:[^\n\w=]*={5}[^\n\w]*\n)?[^\n\w+-]*[-+]{5}")
 
 
 def share_used(gpu: Gpu) -> Fact[float]:
@@ -183,21 +183,21 @@ def _seen_in_text(gpu: Gpu, evidence: Evidence) -> Observation:
 
 def _find_unowned(text: CleanText, evidence: Evidence) -> Iterator[Finding | Skip]:
     """A table in which an idle card's memory is taken and no process is listed: the table does not show the holder."""
-    ran_out, shown = text.find(RAN_OUT), text.find(_NO_ROWS) is None
-    said = ran_out or text.find(_ABOUT_MEMORY)
-    if said is None:
-        return
+    ran_out, empty = text.find(RAN_OUT), text.find(_NO_ROWS)
+    said, shown = ran_out or text.find(_ABOUT_MEMORY), empty is None
     for gpu in value(evidence.machine.gpus, ()):
         used, processes = value(gpu.memory_used_bytes, 0), gpu.processes
         owned = shown if isinstance(processes, Absent) else bool(processes)
-        if used > _OWN_USE_BYTES and gpu.utilization_percent == 0 and not owned:
+        # a card that is full needs no complaint
+        seen = said or (empty if is_full(gpu) else None)
+        if used > _OWN_USE_BYTES and gpu.utilization_percent == 0 and not owned and seen is not None:
             yield Finding(
                 id="oom_other_process",
                 confidence=0.86,
                 severity="broken" if ran_out else "warning",
                 evidence=(
                     observe(f"GPU {gpu.index}", f"{format_bytes(used)} in use at 0 %, no process listed", "nvidia-smi"),
-                    quote(said, "memory"),
+                    quote(seen, "memory"),
                 ),
             )
             return

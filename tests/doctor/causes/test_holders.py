@@ -137,6 +137,18 @@ def test_memory_without_a_process_belongs_to_somebody_who_is_not_listed():
     assert first("I get OOM at once\n" + IDLE_CARD.format(used=11900, rows="")) == "oom_other_process"
 
 
+NONE = "|  No running processes found                                                  |\n"
+
+
+def test_a_full_idle_card_without_a_process_is_no_healthy_one():
+    """Without a word about it, too; a card that is half full, or busy, may be somebody's work in a container."""
+    (told,) = report_of(IDLE_CARD.format(used=15900, rows=NONE)).findings
+    assert (told.id, told.severity) == ("oom_other_process", "warning")
+    assert "at 0 %, no process listed" in told.evidence[0].value
+    assert report_of(IDLE_CARD.format(used=8000, rows=NONE)).verdict == "healthy"
+    assert report_of(IDLE_CARD.format(used=15900, rows=NONE).replace(" 0% ", "96% ")).verdict == "healthy"
+
+
 @pytest.mark.parametrize(("used", "rows"), [(11900, ROW), (300, "")])
 def test_memory_with_an_owner_or_hardly_any_belongs_to_nobody_else(used, rows):
     text = "I get OOM at once\n" + IDLE_CARD.format(used=used, rows=rows)
