@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # which wait for other processes for two fifths of their time
 PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-all check docs zipapp cuda-check gpu-check slurm-check clean
+.PHONY: demo test test-all check docs zipapp cuda-ready cuda-check gpu-check slurm-check clean
 
 demo: $(VENV)/.ready  ## set up, then doctor, bench, tune and train on the built-in quickstart
 	$(BIN)/python tools/demo.py
@@ -34,6 +34,9 @@ zipapp: $(VENV)/.ready  ## gpudoc.pyz: doctor as one file, for machines where no
 
 docs: $(VENV)/.ready-docs  ## the handbook as a site that needs no network: build/handbook/site/index.html
 	$(BIN)/python -m tools.handbook
+
+cuda-ready: $(VENV)/.ready-test  ## what cuda-check needs, fetched and built: some 6 minutes the first time
+	$(BIN)/python -m tests.standin.environment --prepare
 
 cuda-check: $(VENV)/.ready-test  ## without a GPU: the tests of the CUDA paths on PyTorch's CUDA wheels over the stand-in
 	$(BIN)/python -m tests.standin.environment

@@ -3,6 +3,7 @@
     python -m tests.standin.environment           # every PyTorch that has a constraints file here, the first one whole
     python -m tests.standin.environment --only cuda12 -- tests/standin -x
     python -m tests.standin.environment --only cuda12 --run gpudoc doctor
+    python -m tests.standin.environment --prepare # only the environments, so that the tests find them ready
 
 An environment is made once, under the user's cache, and the stand-in in it is built again when its sources changed.
 What was cut off goes on where it was.
@@ -254,6 +255,7 @@ def main() -> None:
     options.add_argument(
         "--run", nargs=argparse.REMAINDER, help="a Python module and its arguments, instead of the tests"
     )
+    options.add_argument("--prepare", action="store_true", help="make what is missing, and run nothing")
     options.add_argument("--branches", action="store_true", help="also say which ways were taken by device")
     options.add_argument("pytest", nargs="*", help="arguments for pytest")
     chosen = options.parse_args()
@@ -262,6 +264,8 @@ def main() -> None:
     for environment, share in chosen_of(chosen.only):
         everything = (*PARALLEL, *share)
         with environment.ready():
+            if chosen.prepare:
+                continue
             began = time.monotonic()
             tests = chosen.pytest or everything
             status = environment.run(*chosen.run) if chosen.run else environment.test(tests, chosen.branches)

@@ -116,3 +116,17 @@ def test_a_constraints_file_from_elsewhere_runs_everything_and_a_name_that_is_no
     assert environment.chosen_of(str(other)) == [(Environment(other), ())]
     with pytest.raises(SystemExit, match=r"no .*constraints-cuda99\.txt; --only takes cuda12, cuda13"):
         environment.chosen_of("cuda99")
+
+
+def test_preparing_makes_every_environment_and_runs_nothing(made, monkeypatch, capsys):
+    one = made(0)
+    ready = []
+    monkeypatch.setattr(environment, "require_machine", lambda: None)
+    monkeypatch.setattr(environment, "chosen_of", lambda only: [(one, ()), (one, environment.SAMPLE)])
+    monkeypatch.setattr(Environment, "ready", lambda self: contextlib.nullcontext(ready.append(self)))
+    monkeypatch.setattr(Environment, "run", lambda self, *_, **__: pytest.fail("something was run"))
+    monkeypatch.setattr("sys.argv", ["environment", "--prepare"])
+    with pytest.raises(SystemExit) as ended:
+        environment.main()
+    assert ended.value.code == 0
+    assert ready == [one, one]
