@@ -12,6 +12,7 @@ from gpudoc.doctor.remedies import advised_in
 from gpudoc.facts.model import Absent, Machine, fact_at
 from gpudoc.facts.readers.genre import PASTE
 from gpudoc.facts.readers.model import CleanText, Reading, named_facts
+from gpudoc.facts.readers.pace import read_pace
 from gpudoc.frozen import dataclass
 from gpudoc.knowledge.cause_rows import area_of, count_by_area
 from gpudoc.knowledge.tables import read_list, read_table
@@ -32,6 +33,8 @@ _FAILURE_WORDS = Pattern(
 _SLOW = Listed("slow")
 _FAULTS_OF_NOBODY = 3
 _STEP = Pattern(r"(?i)\b(?:epoch|step|iter(?:ation)?)s?\b\W{0,4}\d|\bloss\b\W{0,4}\d")
+# a log whose last steps take so many times as long as its first has become slow, if it prints as many of them
+_SLOWED, _FEWEST_TIMES = 1.8, 5
 # words alone, without a fact beside them, give nothing to judge
 _WORDS_ONLY = {"gpu_report", "torch_report"}
 # a program that logs with levels says itself which of its lines tell of no failure
@@ -109,6 +112,8 @@ def _in_text(evidence: Evidence, findings: Sequence[Finding]) -> Unexplained:
     reading = evidence.reading
     assert reading is not None
     sign = _failed_test(evidence) or _failure(reading) or _hidden_gpu(evidence)
+    if sign is None and not findings and (slowed := _slowed(reading)) is not None:
+        return _wrong("slow", slowed)
     if sign is not None and any(
         sign.origin == one.origin for f in findings if is_of_no_matter(f) for one in f.evidence
     ):
@@ -121,6 +126,15 @@ def _in_text(evidence: Evidence, findings: Sequence[Finding]) -> Unexplained:
     advised = [f"the same run with {one.setting}, as the error itself advises" for one in advised_in(reading.text)[:1]]
     decide = (*advised, *_deciding(evidence.machine, sign.value))[:2]
     return Unexplained(wrong=True, observations=(sign,), deciding_facts=decide)
+
+
+def _slowed(reading: Reading) -> Observation | None:
+    """A log in which a step takes longer and longer, by the times or rates that it prints."""
+    pace = read_pace(reading.text.lines) if "training_log" in reading.recognised else None
+    if pace is None or len(pace.times) < _FEWEST_TIMES or pace.change < _SLOWED:
+        return None
+    last = pace.times[-1].line
+    return observe("pace", f"{pace.change:.1f} times as slow at the end as at first: {last.text.strip()}", last.origin)
 
 
 def _failed_test(evidence: Evidence) -> Observation | None:

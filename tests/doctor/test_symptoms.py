@@ -23,6 +23,31 @@ def test_a_gpu_error_that_nothing_explains_is_unknown_with_two_deciding_facts():
     assert len(report.deciding_facts) == 2
 
 
+def rates(*values, unit="it/s"):
+    return "".join(f"step {100 * n} loss {2 - n / 10} {value} {unit}\n" for n, value in enumerate(values, start=1))
+
+
+def test_a_log_whose_steps_take_longer_and_longer_is_not_healthy():
+    report = report_of(rates(12.1, 11.9, 5.2, 4.8, 4.9) + "what happened after step 200?")
+    assert report.verdict == "unknown"
+    assert report.unexplained[0].value.startswith("2.5 times as slow at the end as at first: step 500 ")
+    assert any("--pid" in fact for fact in report.deciding_facts)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        rates(12.1, 11.9, 12.2, 10.8, 11.9),
+        rates(4.1, 5.9, 12.2, 12.8, 11.9),
+        rates(12.1, 5.0, 4.9),
+        rates(310, 305, 300, 290, 311, unit="img/s"),
+    ],
+    ids=["steady", "faster", "few", "images"],
+)
+def test_a_log_whose_steps_do_not_is_healthy(text):
+    assert report_of(text).verdict == "healthy"
+
+
 def test_readable_text_in_which_nothing_is_recognised_is_unknown_not_healthy():
     report = report_of("Take two eggs and a pound of flour.\nBake for an hour.")
     assert report.verdict == "unknown"

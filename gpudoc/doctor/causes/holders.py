@@ -27,7 +27,10 @@ _ABOUT_MEMORY = words(
     r"\bmemory\b[^.\n]{0,40}\b(?:full|held|occupied|taken|used|allocated|releas\w*|free\w*|leak\w*)\b|\boom\b"
 )
 # the table of processes with no row between its head and its end, or one that says so
-_NO_ROWS = Pattern(r"No running processes found|Process name[^\n]*\n(?:[^\n]*Usage[^\n]*\n)?(?:[^\n\w=]*={5}[^\n\w]*\n)?[^\n\w+-]*[-+]{5}")
+_NO_ROWS = Pattern(
+    r"No running processes found|Process name[^\n]*\n(?:[^\n]*Usage[^\n]*\n)?(?:[^\n\w=]*={5}[^\n\w]*\n)?"
+    r"[^\n\w+-]*[-+]{5}"
+)
 
 
 def share_used(gpu: Gpu) -> Fact[float]:

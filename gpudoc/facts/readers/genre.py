@@ -139,8 +139,17 @@ _KINDS: tuple[tuple[str, Pattern | Words], ...] = (
             r"samples?/s|tokens/s|examples/s)|\b\w*loss\w*\b\W{0,4}\d|loss scal|gradient overflow|\blr\W{1,3}\d|\bETA\b"
         ),
     ),
-    ("gpu_report", Words(r"\bnvidia-smi\b|\bnvcc\b|\brocm-smi\b|\bcuda\b|\bcudnn\b|\bnccl\b|\bnvidia\b")),
-    ("torch_report", Words(r"\b(?:py)?torch\b|\bcuda\(\)|DataLoader|\bGPU\b")),
+    (
+        "gpu_report",
+        Words(
+            r"\bnvidia-smi\b|\bnvcc\b|\brocm-smi\b|\bcuda\b|\bcudnn\b|\bnccl\b|\bnvidia\b|"
+            r"(?:\b|x)[AHB][12]00s?\b|\bRTX ?\d{4}"
+        ),
+    ),
+    (
+        "torch_report",
+        Words(r"\b(?:py)?torch\b|\bcuda\(\)|DataLoader|\bGPU\b|\btorchrun\b|init_process_group|\bdeepspeed\b"),
+    ),
     ("server_log", Words(r"Application startup complete|Uvicorn running on")),
     ("kernel_log", Words(r"\bNVRM\b|\boom-kill|\bXid\b|out of memory: kill")),
     (

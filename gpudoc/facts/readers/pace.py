@@ -48,7 +48,11 @@ _LATER = Pattern(
     r"(?i)\b(?:now|then|later|afterwards|by the|subsequent\w*|second|third|until|after|behind|in the end|end)\b|"
     r"现在|后来|之后|然后|第二|потом|теперь|затем|втор"
 )
-_LOGGED = (_NUMBERED, _LABELLED, _UNITLESS, _AT_END, _SAMPLES)
+_RATE = Pattern(
+    r"(?i)\b(?:epoch|batch|step|iter(?:ation)?)s?\b\W{0,4}\d+[^\n]{0,160}?(?<![\w.])"
+    r"(?P<seconds>\d{1,7}(?:\.\d{1,4})?) ?(?P<rate>(?:it|iter|step|batche|sample|img|image|token|tok)s?/s(?:ec)?)\b"
+)
+_LOGGED = (_NUMBERED, _LABELLED, _UNITLESS, _AT_END, _SAMPLES, _RATE)
 # what is told of a change stands together
 _TOGETHER, _NEAR = 400, 60
 _FEWEST = 3
@@ -77,14 +81,18 @@ class Pace:
     @property
     def grew(self) -> bool:
         """Whether the later ones take clearly longer."""
-        first, last = self._ends()
-        return last >= _GREW * first
+        return self.change >= _GREW
 
     @property
     def fell(self) -> bool:
         """Whether the first ones took clearly longer."""
+        return self.change <= 1 / _FELL
+
+    @property
+    def change(self) -> float:
+        """How many times as long the last ones take as the first."""
         first, last = self._ends()
-        return first >= _FELL * last
+        return last / max(first, 1e-9)
 
     @property
     def jumped(self) -> bool:
