@@ -39,8 +39,8 @@ def read_evidence(told: LaunchRecord, look: ScriptLook | None, workers: int | No
         hot=tuple(HotLine(Path(file), line, count / looks) for file, line, count in seen.hot),
         own=tuple(HotLine(Path(file), line, count / looks) for file, line, count in seen.own),
         padded=tuple(
-            PaddedInput(Path(file), line, share)
-            for file, line, share in sorted(seen.padded, key=lambda one: -one[2])
+            PaddedInput(Path(file), line, share, value)
+            for file, line, share, value in sorted(seen.padded, key=lambda one: -one[2])
             if share >= _PADDED
         ),
         passes=tuple((Path(file), line, count) for file, line, count in seen.passes),

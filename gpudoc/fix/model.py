@@ -43,6 +43,8 @@ class PaddedInput:
     file: Path
     line: int
     share: float
+    value: int | None = None
+    """The whole number that it is padded with; None where there are several, or where it is no whole number."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -236,8 +236,8 @@ class LinesSeen(ScriptEvent):
     the functions that hold a busy line. `keeps` are lines that add to what grew from step to step; `no_backward` ran
     modules in evaluation whose graph no backward reached. `evaluated_after`: the steps before the first evaluation,
     None where none was seen; `awaited`: the source holds one. `evaluation_bytes`: by how much the peak grew in the
-    first evaluation. `padded`: file, line, and the mean share of what it gives to the model that is padding beyond the
-    longest sample of each batch.
+    first evaluation. `padded`: file, line, the mean share of what it gives to the model that is padding beyond the
+    longest sample of each batch, and the one whole number that it is padded with.
     """
 
     kind: Literal["lines"] = "lines"
@@ -253,7 +253,7 @@ class LinesSeen(ScriptEvent):
     awaited: bool = False
     own: tuple[tuple[str, int, int], ...] = ()
     passes: tuple[tuple[str, int, float], ...] = ()
-    padded: tuple[tuple[str, int, float], ...] = ()
+    padded: tuple[tuple[str, int, float, int | None], ...] = ()
 
 
 class StepsMeasured(ScriptEvent):

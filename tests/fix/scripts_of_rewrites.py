@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from gpudoc.fix.model import HotLine, RunEvidence
+from gpudoc.fix.model import HotLine, PaddedInput, RunEvidence
 
 FOLDER = Path(__file__).parent / "rewrites"
 # `hot `loss.backward()` 0.3`: the first line that begins with these words, and a number
@@ -57,6 +57,8 @@ def evidence_of(path: Path, text: str, head: str) -> RunEvidence:
             fields["evaluation_grows"] = True
         elif kind in ("cuda", "fragmented"):
             fields[kind] = True
+        elif kind == "padded":
+            fields["padded"] = (PaddedInput(path, line, 0.5, int(number)),)
         elif kind == "float64":
             fields["float64_share"] = float(number)
         elif kind == "starting":

@@ -30,6 +30,11 @@ def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
     """A collate function that fills tensors of a fixed length row by row, where steps compute on them."""
     if not measured_lines(source, evidence):
         return []
+    found = _in_collate(source)
+    return found or _at_the_model(source, evidence)
+
+
+def _in_collate(source: Source) -> list[Proposal]:
     found: list[Proposal] = []
     for function in _collating(source):
         lines = list(function.body.body)
@@ -43,6 +48,35 @@ def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
             continue
         found.append(_shorter(site, made))
     return found
+
+
+def _at_the_model(source: Source, evidence: RunEvidence) -> list[Proposal]:
+    """`model(ids)` where what it is given was seen to end in one number in every sample of its batch."""
+    found: list[Proposal] = []
+    for padded in evidence.padded:
+        statement = source.statement_at(padded.line) if padded.file == source.path else None
+        if padded.value is None or not isinstance(statement, cst.SimpleStatementLine):
+            continue
+        given = [name for call in calls(statement) if (name := _only_name(call)) is not None]
+        if len(given) != 1:
+            continue
+        site = RewriteSite(ID, Claim.ROUNDING, source, statement)
+        if _LONGEST in words(source):
+            found.append(site.refuse(f"`{_LONGEST}` is a name of this file already"))
+            continue
+        indent, newline = source.indent(statement), source.newline(source.line(statement))
+        text = newline.join(_cut(indent, [_Padded(given[0], str(padded.value), "")]))
+        edit = insert_line(source, source.line(statement), text)
+        found.append(site.change([edit], "The model gets batches as long as their longest sequence."))
+    return found
+
+
+def _only_name(call: cst.Call) -> str | None:
+    """The variable that a call is given and nothing else; None for other calls, and for methods of torch's own."""
+    if len(call.args) != 1 or call.args[0].keyword is not None or call.args[0].star:
+        return None
+    value = call.args[0].value
+    return value.value if isinstance(value, cst.Name) else None
 
 
 def _collating(source: Source) -> list[Function]:
@@ -125,15 +159,19 @@ def _fills(line: Node, name: str) -> bool:
 def _shorter(site: RewriteSite, made: list[_Padded]) -> Candidate:
     source, loop = site.source, site.node
     indent, newline = source.indent(loop), source.newline(source.line(loop))
+    edit = insert_line(source, source.last_line(loop) + 1, newline.join(_cut(indent, made)))
+    found = site.change([edit], "Batches are as long as their longest sequence, not all of one length.")
+    return replace(found, other_batches=True)
+
+
+def _cut(indent: str, made: list[_Padded]) -> list[str]:
+    """The lines that cut these tensors behind the last place where one of them holds more than padding."""
     filled = [f"({one.name} != {one.padding}).any(0)" for one in made]
     places = filled[0] if len(filled) == 1 else f"({' | '.join(filled)})"
-    lines = [
+    return [
         f"{indent}{_LONGEST} = 1 + max({places}.nonzero().flatten().tolist(), default=0)",
         *(f"{indent}{one.name} = {one.name}[:, :{_LONGEST}]" for one in made),
     ]
-    edit = insert_line(source, source.last_line(loop) + 1, newline.join(lines))
-    found = site.change([edit], "Batches are as long as their longest sequence, not all of one length.")
-    return replace(found, other_batches=True)
 
 
 PAD_TO_LONGEST = Rewrite(ID, 41, Claim.ROUNDING, find)

@@ -13,13 +13,24 @@ class PaddedInputs:
 
     def __init__(self) -> None:
         self._waits = False
-        self._tails: dict[tuple[str, int], list[float]] = {}
+        self._tails: dict[tuple[str, int], list[tuple[float, int | None]]] = {}
         self._steps = 0
 
     @property
-    def shares(self) -> dict[tuple[str, int], float]:
-        """The mean share by the line that calls the model; none where each batch has the same, as padding has not."""
-        return {line: sum(tails) / len(tails) for line, tails in self._tails.items() if len(set(tails)) > 1}
+    def found(self) -> list[list[Any]]:
+        """File, line, the mean share, and the one whole number that it ends in, None where there are several.
+
+        Nothing of a line where each batch has the same share, as padding has not.
+        """
+        rows = []
+        for (file, line), tails in self._tails.items():
+            shares = [share for share, _ in tails]
+            values = {value for share, value in tails if share}
+            if len(set(shares)) > 1:
+                rows.append(
+                    [file, line, round(sum(shares) / len(shares), 4), *(values if len(values) == 1 else [None])]
+                )
+        return rows
 
     def stepped(self) -> None:
         """The next call of a module is the first of its step."""
@@ -33,10 +44,10 @@ class PaddedInputs:
     def called(self, line: tuple[str, int], args: Any, torch: Any) -> None:
         """What a line gives to the model in one step."""
         self._steps += 1
-        tails = [tail for value in _tensors(args, torch) if (tail := tail_of(value)) is not None]
+        tails = [(tail, _end_of(value)) for value in _tensors(args, torch) if (tail := tail_of(value)) is not None]
         if tails:
             # what has no padding at its end may be a mask or a table of places; the sequence is what has most
-            self._tails.setdefault(line, []).append(max(tails))
+            self._tails.setdefault(line, []).append(max(tails, key=lambda tail: tail[0]))
 
 
 def _tensors(value: Any, torch: Any) -> Iterator[Any]:
@@ -48,6 +59,11 @@ def _tensors(value: Any, torch: Any) -> Iterator[Any]:
     elif isinstance(value, dict):
         for item in list(value.values())[:16]:
             yield from _tensors(item, torch)
+
+
+def _end_of(value: Any) -> int | None:
+    """What a tensor of whole numbers ends in; None for features."""
+    return None if value.is_floating_point() or len(value.shape) > 2 else int(value.flatten()[-1])
 
 
 def tail_of(value: Any) -> float | None:

@@ -159,7 +159,7 @@ class LineSampler:
             hot=_most(self._counts),
             own=_most(self._own),
             passes=[[file, line, round(count, 2)] for (file, line), count in self._counter.passes.items()],
-            padded=[[file, line, round(share, 4)] for (file, line), share in self._inputs.shares.items()],
+            padded=self._inputs.found,
             keeps=[list(one) for one in list(self._keeps)],
             no_backward=[list(one) for one in list(self._no_backward)],
             anomaly=self._anomaly,

@@ -34,14 +34,16 @@ def padded_in(folder, longest, extra=""):
     watched = watch_text(folder, TRAIN.replace("LONGEST", longest) + extra, ORDER)
     assert watched.code == 0, watched.err
     code = (folder / "train.py").read_text().splitlines()
-    return {code[line - 1].strip(): share for _, line, share in watched.seen[0].lines.padded}
+    return {code[line - 1].strip(): (share, value) for _, line, share, value in watched.seen[0].lines.padded}
 
 
 def test_what_the_longest_sample_of_a_batch_does_not_need_is_padding(tmp_path):
     padded = padded_in(tmp_path, "10 if number % 2 else 20")
     assert list(padded) == ['loss = model({"ids": ids, "rate": 0.1}).pow(2).mean()']
     # 30 and 20 of 40 places in turns; the first step is over before the look begins
-    assert next(iter(padded.values())) == pytest.approx(0.625, abs=0.01)
+    share, value = next(iter(padded.values()))
+    assert share == pytest.approx(0.625, abs=0.01)
+    assert value == 0
 
 
 def test_an_end_that_each_batch_has_is_the_task_s_and_no_padding(tmp_path):
