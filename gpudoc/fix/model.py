@@ -44,7 +44,7 @@ class PaddedInput:
     line: int
     share: float
     value: int | None = None
-    """The whole number that it is padded with; None where there are several, or where it is no whole number."""
+    """The whole number that it is padded with; None where there are several, and for features."""
 
 
 @dataclass(frozen=True, slots=True)
