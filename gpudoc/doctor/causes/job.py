@@ -7,7 +7,8 @@ from gpudoc.doctor.live.finders import busiest, watched
 from gpudoc.doctor.live.phases import COMPUTE
 from gpudoc.doctor.live.say import PROC, STACKS, percent
 from gpudoc.doctor.live.shares import JobShares, RankShares
-from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Remedy
+from gpudoc.doctor.model import Evidence, Finder, Finding, Observation
+from gpudoc.doctor.remedies import do
 from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Watch
 
@@ -41,24 +42,14 @@ def judge_compute(watch: Watch, job: JobShares, lead: RankShares) -> Finding | N
     evidence = Evidence(source="process", watch=watch)
     if not well or any(isinstance(found, Finding) for finder in _OTHERS for found in finder.find(evidence)):
         return None
-    return Finding(
-        id="compute_bound",
-        severity="info",
-        confidence=0.9,
-        title=f"{'Healthy' if full else 'Nothing waits, but the GPU could do more'}: {where}",
-        evidence=(
-            Observation("phases", _split(lead), STACKS),
-            Observation("cpus", f"{job.cpu_used:.1f} used of {job.cpus:g}", PROC),
-            *shown,
-        ),
-        fix=(
-            Remedy(
-                say=f"Try what may still help: {precision}, torch.compile, channels_last for convolutions, "
-                "a larger batch."
-            ),
-            Remedy(say="Let gpudoc try and measure them.", run="gpudoc tune --model cfg.yaml --only speed,batch"),
-        ),
+    title = f"{'Healthy' if full else 'Nothing waits, but the GPU could do more'}: {where}"
+    cpus = Observation("cpus", f"{job.cpu_used:.1f} used of {job.cpus:g}", PROC)
+    seen = (Observation("phases", _split(lead), STACKS), cpus, *shown)
+    fix = (
+        do(f"Try what may still help: {precision}, torch.compile, channels_last for convolutions, a larger batch."),
+        do("Let gpudoc try and measure them.", "gpudoc tune --model cfg.yaml --only speed,batch"),
     )
+    return Finding(id="compute_bound", severity="info", confidence=0.9, title=title, evidence=seen, fix=fix)
 
 
 def _split(lead: RankShares) -> str:

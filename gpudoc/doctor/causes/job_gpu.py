@@ -12,7 +12,8 @@ from gpudoc.doctor.live.gain import without
 from gpudoc.doctor.live.phases import COMPUTE, DATA, Phase
 from gpudoc.doctor.live.say import MODEL, NVML, PROC, STACKS, estimated, finding, percent, spent, worst_place
 from gpudoc.doctor.live.shares import JobShares, RankShares, share_inside
-from gpudoc.doctor.model import Card, Finding, Observation, Remedy
+from gpudoc.doctor.model import Card, Finding, Observation
+from gpudoc.doctor.remedies import do
 from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Watch
 from gpudoc.patterns import Pattern
@@ -37,18 +38,11 @@ def judge_sync(watch: Watch, lead: RankShares, gpu: DeviceUse) -> Finding | None
     if gpu.busy >= BUSY or share < 0.1 or lead.share(*DATA) > share or gain < 1.1:
         return None
     worst = worst_place(watch, lead, Phase.SYNC)
-    return finding(
-        "gpu_sync_each_step",
-        lost=1 - 1 / gain,
-        sure=0.75,
-        title=f"Each step waits for the GPU at {worst}, and the GPU then idles {percent(1 - gpu.busy)} of the time",
-        evidence=(
-            *spent(watch, lead, "waiting_for_the_device", "waits_at", Phase.SYNC),
-            *gpu.observations(),
-            estimated(gain),
-        ),
-        fix=(Remedy(say=f"Read the value at {worst} only every 50 to 100 steps; keep sums on the GPU in between."),),
-    )
+    title = f"Each step waits for the GPU at {worst}, and the GPU then idles {percent(1 - gpu.busy)} of the time"
+    waits = spent(watch, lead, "waiting_for_the_device", "waits_at", Phase.SYNC)
+    seen = (*waits, *gpu.observations(), estimated(gain))
+    fix = (do(f"Read the value at {worst} only every 50 to 100 steps; keep sums on the GPU in between."),)
+    return finding("gpu_sync_each_step", lost=1 - 1 / gain, sure=0.75, title=title, evidence=seen, fix=fix)
 
 
 def judge_launch(lead: RankShares, gpu: DeviceUse) -> Finding | None:
@@ -60,18 +54,14 @@ def judge_launch(lead: RankShares, gpu: DeviceUse) -> Finding | None:
         return None
     if launching < 0.6 or lead.share(Phase.SYNC) > 0.1 or lead.cpu < 0.75:
         return None
-    return finding(
-        "launch_bound",
-        lost=1 - max(gpu.busy, gpu.power_share or 0.0),
-        sure=0.7,
-        title=f"The GPU waits for its next kernel: it is busy {percent(gpu.busy)} of the time, the CPU thread that "
-        f"launches {percent(lead.cpu)}",
-        evidence=(
-            Observation("launching", f"{percent(launching)} of the main thread's time, without waiting", STACKS),
-            Observation("main_thread_cpu", percent(lead.cpu), PROC),
-            *gpu.observations(),
-        ),
+    busy = f"it is busy {percent(gpu.busy)} of the time, the CPU thread that launches {percent(lead.cpu)}"
+    seen = (
+        Observation("launching", f"{percent(launching)} of the main thread's time, without waiting", STACKS),
+        Observation("main_thread_cpu", percent(lead.cpu), PROC),
+        *gpu.observations(),
     )
+    title, lost = f"The GPU waits for its next kernel: {busy}", 1 - max(gpu.busy, gpu.power_share or 0.0)
+    return finding("launch_bound", lost=lost, sure=0.7, title=title, evidence=seen)
 
 
 def judge_precision(gpu: DeviceUse) -> Finding | None:
@@ -79,14 +69,10 @@ def judge_precision(gpu: DeviceUse) -> Finding | None:
     tensor, fp32 = gpu.tensor_active, gpu.fp32_active
     if gpu.busy < BUSY or tensor is None or fp32 is None or tensor >= _NO_TENSOR or fp32 < _MUCH_FP32:
         return None
-    return finding(
-        "tf32_off",
-        lost=fp32,
-        sure=0.7,
-        title=f"The GPU is busy {percent(gpu.busy)} of the time, and its tensor cores {percent(tensor)}: it computes "
-        "in float32 without them",
-        evidence=(Observation("fp32_units", f"{percent(fp32)} of the SMs' time", NVML), *gpu.observations()),
-    )
+    busy = f"The GPU is busy {percent(gpu.busy)} of the time, and its tensor cores {percent(tensor)}"
+    seen = (Observation("fp32_units", f"{percent(fp32)} of the SMs' time", NVML), *gpu.observations())
+    title = f"{busy}: it computes in float32 without them"
+    return finding("tf32_off", lost=fp32, sure=0.7, title=title, evidence=seen)
 
 
 def judge_copies(watch: Watch, lead: RankShares, gpu: DeviceUse) -> Finding | None:
@@ -94,18 +80,11 @@ def judge_copies(watch: Watch, lead: RankShares, gpu: DeviceUse) -> Finding | No
     share = lead.share(Phase.TRANSFER)
     if gpu.busy >= BUSY or share < 0.12:
         return None
-    return finding(
-        "pageable_copies",
-        lost=share,
-        sure=0.7,
-        title=f"{percent(share)} of the time the main thread copies batches to the GPU and waits",
-        evidence=(
-            *spent(watch, lead, "copying", "copied_at", Phase.TRANSFER),
-            *gpu.observations(),
-            *gpu.traffic(),
-            estimated(min(without(share), 1 / max(gpu.busy, 0.05))),
-        ),
-    )
+    title = f"{percent(share)} of the time the main thread copies batches to the GPU and waits"
+    copies = spent(watch, lead, "copying", "copied_at", Phase.TRANSFER)
+    gain = estimated(min(without(share), 1 / max(gpu.busy, 0.05)))
+    seen = (*copies, *gpu.observations(), *gpu.traffic(), gain)
+    return finding("pageable_copies", lost=share, sure=0.7, title=title, evidence=seen)
 
 
 def judge_throttle(devices: Sequence[DeviceUse]) -> Finding | None:
@@ -118,17 +97,10 @@ def judge_throttle(devices: Sequence[DeviceUse]) -> Finding | None:
         lost = 1 - worst.clock_mhz / worst.clock_max_mhz
         clock = f"{worst.clock_mhz:.0f} of {worst.clock_max_mhz:.0f} MHz"
     heat = f"{worst.temperature_c:.0f} °C at most" if worst.temperature_c is not None else "unknown"
-    found = finding(
-        "thermal_throttle",
-        lost=lost,
-        sure=0.9,
-        title=f"GPU {worst.index} is too hot: it cuts its clock in {percent(worst.hot_share)} of the time",
-        evidence=(
-            Observation("throttle_reasons", ", ".join(worst.hot_reasons), NVML),
-            Observation("temperature", heat, NVML),
-            Observation("sm_clock", clock, NVML),
-        ),
-    )
+    title = f"GPU {worst.index} is too hot: it cuts its clock in {percent(worst.hot_share)} of the time"
+    told = (("throttle_reasons", ", ".join(worst.hot_reasons)), ("temperature", heat), ("sm_clock", clock))
+    seen = tuple(Observation(fact, value, NVML) for fact, value in told)
+    found = finding("thermal_throttle", lost=lost, sure=0.9, title=title, evidence=seen)
     return replace(found, cards=(Card(index=worst.index),))
 
 
@@ -139,16 +111,12 @@ def judge_link(job: JobShares, devices: Sequence[DeviceUse]) -> Finding | None:
         return None
     now, best = _link(worst.link_now), _link(worst.link_max)
     copying = job.lead.share(Phase.TRANSFER) if job.lead is not None else 0.0
-    return finding(
-        "pcie_link_degraded",
-        lost=copying,
-        sure=0.8,
-        title=f"GPU {worst.index} works over PCIe {now} where {best} is possible",
-        evidence=(
-            Observation("pcie_link", f"{now} of {best}, under load", NVML),
-            Observation("copying", f"{percent(copying)} of the main thread's time", STACKS),
-        ),
+    title = f"GPU {worst.index} works over PCIe {now} where {best} is possible"
+    seen = (
+        Observation("pcie_link", f"{now} of {best}, under load", NVML),
+        Observation("copying", f"{percent(copying)} of the main thread's time", STACKS),
     )
+    return finding("pcie_link_degraded", lost=copying, sure=0.8, title=title, evidence=seen)
 
 
 def _link(link: tuple[int, int] | None) -> str:
@@ -168,13 +136,9 @@ def judge_shared(devices: Sequence[DeviceUse]) -> Finding | None:
     share, gpu, other = max(strangers, key=lambda each: each[0])
     name = "unknown" if isinstance(other.name, Absent) else other.name
     held = "memory unknown" if isinstance(other.memory_bytes, Absent) else format_bytes(other.memory_bytes)
-    found = finding(
-        "gpu_shared",
-        lost=share / 100,
-        sure=0.85,
-        title=f"Process {other.pid} ({name}) computes on GPU {gpu.index} too: {share:.0f} % of it",
-        evidence=(Observation("other_process", f"{other.pid} {name}, {held}", NVML), *gpu.observations()),
-    )
+    title = f"Process {other.pid} ({name}) computes on GPU {gpu.index} too: {share:.0f} % of it"
+    seen = (Observation("other_process", f"{other.pid} {name}, {held}", NVML), *gpu.observations())
+    found = finding("gpu_shared", lost=share / 100, sure=0.85, title=title, evidence=seen)
     return replace(found, cards=(Card(index=gpu.index),))
 
 
@@ -187,13 +151,9 @@ def judge_memory(devices: Sequence[DeviceUse]) -> Finding | None:
     left = "room unknown"
     if gpu.memory_total_bytes is not None:
         left = format_seconds(max(0.0, gpu.memory_total_bytes - growth.last) / rate)
-    return finding(
-        "gpu_memory_leak",
-        lost=0.5,
-        sure=0.75,
-        title=f"Memory of GPU {gpu.index} grows by {format_bytes(rate)} per second: full in {left}",
-        evidence=(Observation("memory_used", str(growth), NVML), Observation("time_left", left, MODEL)),
-    )
+    title = f"Memory of GPU {gpu.index} grows by {format_bytes(rate)} per second: full in {left}"
+    seen = (Observation("memory_used", str(growth), NVML), Observation("time_left", left, MODEL))
+    return finding("gpu_memory_leak", lost=0.5, sure=0.75, title=title, evidence=seen)
 
 
 def judge_cpu_by_mistake(lead: RankShares, devices: Sequence[DeviceUse], gpu: DeviceUse) -> Finding | None:
@@ -201,16 +161,9 @@ def judge_cpu_by_mistake(lead: RankShares, devices: Sequence[DeviceUse], gpu: De
     ours_idle = all(d.busy < IDLE or (d.strangers and not d.is_ours) for d in devices)
     if not ours_idle or lead.share(*COMPUTE) < 0.3:
         return None
-    return finding(
-        "training_on_cpu",
-        lost=1.0,
-        sure=0.9,
-        title="The job trains on the CPU while the GPU is idle",
-        evidence=(
-            Observation("computing_on_the_cpu", f"{percent(lead.share(*COMPUTE))} of the main thread's time", STACKS),
-            *gpu.observations(),
-        ),
-    )
+    title, spends = "The job trains on the CPU while the GPU is idle", percent(lead.share(*COMPUTE))
+    seen = (Observation("computing_on_the_cpu", f"{spends} of the main thread's time", STACKS), *gpu.observations())
+    return finding("training_on_cpu", lost=1.0, sure=0.9, title=title, evidence=seen)
 
 
 def judge_dataparallel(watch: Watch, lead: RankShares, devices: Sequence[DeviceUse]) -> Finding | None:
@@ -226,19 +179,17 @@ def judge_dataparallel(watch: Watch, lead: RankShares, devices: Sequence[DeviceU
     busy = sum(d.busy for d in working) / len(working)
     if fuller < UNEVEN and passing < WORTH_TELLING and first.busy - sum(d.busy for d in rest) / len(rest) < 0.2:
         return None
-    return finding(
-        "dataparallel_imbalance",
-        lost=max(passing, 1 - busy),
-        sure=0.85,
-        title=f"nn.DataParallel drives {len(working)} GPUs from one process: they are busy {percent(busy)} of the "
-        f"time, and GPU {first.index} holds {fuller:.1f} times as much memory as the others",
-        evidence=(
-            Observation("memory_used", ", ".join(_held(d) for d in working[:8]), NVML),
-            Observation("gpus_busy", ", ".join(f"GPU {d.index}: {percent(d.busy)}" for d in working[:8]), NVML),
-            Observation("copying_model_and_batches", f"{percent(passing)} of the main thread's time", STACKS),
-            Observation("upper_bound_of_gain", f"{1 / max(busy, 0.05):.1f}x if no GPU waited", MODEL),
-        ),
+    title = (
+        f"nn.DataParallel drives {len(working)} GPUs from one process: they are busy {percent(busy)} of the "
+        f"time, and GPU {first.index} holds {fuller:.1f} times as much memory as the others"
     )
+    seen = (
+        Observation("memory_used", ", ".join(_held(d) for d in working[:8]), NVML),
+        Observation("gpus_busy", ", ".join(f"GPU {d.index}: {percent(d.busy)}" for d in working[:8]), NVML),
+        Observation("copying_model_and_batches", f"{percent(passing)} of the main thread's time", STACKS),
+        Observation("upper_bound_of_gain", f"{1 / max(busy, 0.05):.1f}x if no GPU waited", MODEL),
+    )
+    return finding("dataparallel_imbalance", lost=max(passing, 1 - busy), sure=0.85, title=title, evidence=seen)
 
 
 def _held(device: DeviceUse) -> str:

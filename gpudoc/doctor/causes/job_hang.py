@@ -9,7 +9,8 @@ from gpudoc.doctor.live.finders import watched
 from gpudoc.doctor.live.phases import TRAINING, Phase
 from gpudoc.doctor.live.say import PROC, STACKS, finding, place
 from gpudoc.doctor.live.shares import JobShares, RankShares, Site
-from gpudoc.doctor.model import Finding, Observation, Remedy, Skip
+from gpudoc.doctor.model import Finding, Observation, Skip
+from gpudoc.doctor.remedies import do
 from gpudoc.facts.live.stillness import STILL_BYTES_PER_S, STILL_CORES
 from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Frame, Watch
@@ -54,21 +55,15 @@ def judge_hang(watch: Watch, job: JobShares, ranks: Sequence[RankShares]) -> Fin
     at = "".join(f", at {place(site.frame, watch)}" for site in _site(stands))
     # the lines on which loader workers stand, where the main process waits for them
     workers = [f"worker {w.pid}: {place(w.sites[0].frame, watch)} {w.sites[0].text}" for w in job.workers if w.sites]
-    return finding(
-        "job_hung",
-        lost=1.0 if not asleep else 0.0,
-        sure=0.6 if asleep else 0.9,
-        title=f"Nothing has moved for {least}{lasted_s:.0f} s: {why}{at}",
-        evidence=(
-            Observation("cpu_used", f"{used:.3f} cores in that time", PROC),
-            *(Observation("stack", text, STACKS) for text in where[:8]),
-            *(Observation("worker", text, STACKS) for text in workers[:3]),
-        ),
-        fix=(
-            Remedy(say=fix),
-            Remedy(say="See all of its threads.", run=f"py-spy dump --subprocesses --pid {watch.pid}"),
-        ),
+    title = f"Nothing has moved for {least}{lasted_s:.0f} s: {why}{at}"
+    seen = (
+        Observation("cpu_used", f"{used:.3f} cores in that time", PROC),
+        *(Observation("stack", text, STACKS) for text in where[:8]),
+        *(Observation("worker", text, STACKS) for text in workers[:3]),
     )
+    steps = (do(fix), do("See all of its threads.", f"py-spy dump --subprocesses --pid {watch.pid}"))
+    lost, sure = (0.0, 0.6) if asleep else (1.0, 0.9)
+    return finding("job_hung", lost=lost, sure=sure, title=title, evidence=seen, fix=steps)
 
 
 def _busy(watch: Watch, ranks: Sequence[RankShares]) -> Finding | None:
@@ -87,21 +82,17 @@ def _busy(watch: Watch, ranks: Sequence[RankShares]) -> Finding | None:
     if not one_place or share < BUSY_SHARE or lead.share(*TRAINING, Phase.COLLECTIVE) > 0:
         return None
     where = place(python[0].frame, watch)
-    return finding(
-        "job_hung",
-        lost=0.0,
-        sure=0.55,
-        title=f"Busy at {where} in {python[0].frame.function}() for {share * watch.seconds:.0f} s without a training "
-        "step: an endless loop or a long computation",
-        evidence=(
-            Observation("main_thread_cpu", f"{lead.cpu:.2f} cores", PROC),
-            Observation("stack", f"{where}  {python[0].text}".rstrip(), STACKS),
-        ),
-        fix=(
-            Remedy(say=f"See whether the loop at {where} can end: print what its condition reads."),
-            Remedy(say="See all of its threads.", run=f"py-spy dump --locals --pid {watch.pid}"),
-        ),
+    busy = f"Busy at {where} in {python[0].frame.function}() for {share * watch.seconds:.0f} s"
+    title = f"{busy} without a training step: an endless loop or a long computation"
+    seen = (
+        Observation("main_thread_cpu", f"{lead.cpu:.2f} cores", PROC),
+        Observation("stack", f"{where}  {python[0].text}".rstrip(), STACKS),
     )
+    steps = (
+        do(f"See whether the loop at {where} can end: print what its condition reads."),
+        do("See all of its threads.", f"py-spy dump --locals --pid {watch.pid}"),
+    )
+    return finding("job_hung", lost=0.0, sure=0.55, title=title, evidence=seen, fix=steps)
 
 
 def _what_moves(watch: Watch, ranks: Sequence[RankShares], seconds: float) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from gpudoc.doctor.live.finders import watched
 from gpudoc.doctor.live.say import PROC, estimated, finding, percent
 from gpudoc.doctor.live.shares import JobShares, RankShares, wanted_s
-from gpudoc.doctor.model import Finding, Observation, Remedy, Skip
+from gpudoc.doctor.model import Finding, Observation, Skip
+from gpudoc.doctor.remedies import do
 from gpudoc.doctor.spinning import Crowd, find_spinning
 from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Limits, Watch
@@ -30,30 +31,20 @@ def judge_threads(watch: Watch, job: JobShares) -> Finding | Skip | None:
     ranks = max(1, len(job.ranks))
     threads = max(1, int(job.cpus / ranks))
     settings = ", ".join(f"{k}={v}" for k, v in widest.thread_settings.items()) or "none set"
-    return finding(
-        "cpu_oversubscription",
-        lost=0.5,
-        sure=0.85,
-        title=f"{job.cpu_demand:.0f} threads at a time need {job.cpus:g} CPUs",
-        evidence=(
-            Observation(
-                "threads_ready_to_run", f"{job.cpu_demand:.1f} on average, {job.cpu_used:.1f} of them ran", PROC
-            ),
-            Observation("waited_for_a_cpu", percent(1 - job.cpu_used / job.cpu_demand), PROC),
-            Observation("widest_process", f"{widest.pid}: {widest.num_threads} threads", PROC),
-            Observation("thread_settings", settings, "environment of the process"),
-        ),
-        fix=(
-            Remedy(
-                say=f"Give each process its share of the CPUs ({job.cpus:g} over {ranks}).",
-                run=f"export OMP_NUM_THREADS={threads} MKL_NUM_THREADS={threads}",
-            ),
-            Remedy(
-                say="Use one thread in each loader worker (torch.set_num_threads(1), cv2.setNumThreads(0) "
-                "in worker_init_fn)."
-            ),
-        ),
+    title = f"{job.cpu_demand:.0f} threads at a time need {job.cpus:g} CPUs"
+    ready = f"{job.cpu_demand:.1f} on average, {job.cpu_used:.1f} of them ran"
+    seen = (
+        Observation("threads_ready_to_run", ready, PROC),
+        Observation("waited_for_a_cpu", percent(1 - job.cpu_used / job.cpu_demand), PROC),
+        Observation("widest_process", f"{widest.pid}: {widest.num_threads} threads", PROC),
+        Observation("thread_settings", settings, "environment of the process"),
     )
+    export = f"export OMP_NUM_THREADS={threads} MKL_NUM_THREADS={threads}"
+    fix = (
+        do(f"Give each process its share of the CPUs ({job.cpus:g} over {ranks}).", export),
+        do("Use one thread in each loader worker (torch.set_num_threads(1), cv2.setNumThreads(0) in worker_init_fn)."),
+    )
+    return finding("cpu_oversubscription", lost=0.5, sure=0.85, title=title, evidence=seen, fix=fix)
 
 
 def _quota_explains(watch: Watch, job: JobShares) -> bool:
@@ -77,25 +68,19 @@ def judge_quota(watch: Watch, job: JobShares, limits: Limits) -> Finding | None:
     throttled = limits.throttled_s if isinstance(limits.throttled_s, float) else 0.0
     wish = max(job.cpu_demand, job.cpu_used + throttled / watch.seconds)
     fitting = max(1, int(quota))
-    return finding(
-        "cgroup_cpu_limit",
-        lost=share,
-        sure=0.9,
-        title=(
-            f"The CPU quota of {quota:g} stops the job in {percent(share)} of all periods; {limits.cpus_affinity} "
-            "CPUs are visible"
-        ),
-        evidence=(
-            Observation("cpu.max", f"{quota:g} CPUs", "cgroup"),
-            Observation("throttled_periods", f"{stopped} of {periods}", "cpu.stat"),
-            Observation("cpus_seen", str(limits.cpus_affinity), "sched_getaffinity"),
-            estimated(min(limits.cpus_affinity / quota, max(1.0, wish / quota), 1 / max(0.05, 1 - share))),
-        ),
-        fix=(
-            Remedy(say="Ask for more CPUs: docker run --cpus, Kubernetes resources.limits.cpu, Slurm --cpus-per-task."),
-            Remedy(say=f"Stay within the quota: OMP_NUM_THREADS={fitting}, and num_workers at most {fitting}."),
-        ),
+    stops = f"The CPU quota of {quota:g} stops the job in {percent(share)} of all periods"
+    title = f"{stops}; {limits.cpus_affinity} CPUs are visible"
+    seen = (
+        Observation("cpu.max", f"{quota:g} CPUs", "cgroup"),
+        Observation("throttled_periods", f"{stopped} of {periods}", "cpu.stat"),
+        Observation("cpus_seen", str(limits.cpus_affinity), "sched_getaffinity"),
+        estimated(min(limits.cpus_affinity / quota, max(1.0, wish / quota), 1 / max(0.05, 1 - share))),
     )
+    fix = (
+        do("Ask for more CPUs: docker run --cpus, Kubernetes resources.limits.cpu, Slurm --cpus-per-task."),
+        do(f"Stay within the quota: OMP_NUM_THREADS={fitting}, and num_workers at most {fitting}."),
+    )
+    return finding("cgroup_cpu_limit", lost=share, sure=0.9, title=title, evidence=seen, fix=fix)
 
 
 def judge_spinning(job: JobShares, lead: RankShares) -> Finding | Skip | None:
@@ -114,13 +99,9 @@ def judge_spinning(job: JobShares, lead: RankShares) -> Finding | Skip | None:
     if not isinstance(track.switches_involuntary, Absent):
         often = f"{track.switches_involuntary / track.seconds:.0f} times per second"
         switches = (Observation("taken_off_a_cpu", often, PROC),)
-    return finding(
-        found.id,
-        lost=waited,
-        title=f"{found.title}: they wait for a CPU {percent(waited)} of their time",
-        evidence=(Observation("waited_for_a_cpu", percent(waited), PROC), *found.evidence, *switches),
-        fix=found.fix,
-    )
+    title = f"{found.title}: they wait for a CPU {percent(waited)} of their time"
+    seen = (Observation("waited_for_a_cpu", percent(waited), PROC), *found.evidence, *switches)
+    return finding(found.id, lost=waited, title=title, evidence=seen, fix=found.fix)
 
 
 FINDERS = (

@@ -10,9 +10,11 @@ from gpudoc.doctor.live.pace import crowd_stretch
 from gpudoc.doctor.live.phases import COMPUTE, DATA, Phase
 from gpudoc.doctor.live.say import MODEL, NO_GAIN, PROC, STACKS, at_sites, estimated, finding, percent, spent
 from gpudoc.doctor.live.shares import JobShares, RankShares, WorkerShares, entries
-from gpudoc.doctor.model import Finder, Finding, Observation, Remedy, Skip
+from gpudoc.doctor.model import Finder, Finding, Observation, Skip
+from gpudoc.doctor.remedies import do
 from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Watch
+from gpudoc.units import format_count
 
 # below this share of the time a fix would gain less than a run differs from the next
 WORTH_TELLING = 0.15
@@ -35,15 +37,10 @@ def judge_loader(watch: Watch, job: JobShares) -> Finding | Skip | None:
 def _without_stacks(job: JobShares) -> Finding | None:
     if not job.workers or job.num_workers >= job.cpus or min(w.cpu for w in job.workers) <= 0.85 or saturated(job):
         return None
-    number = round(job.num_workers) + 1
-    return finding(
-        "too_few_workers",
-        lost=0.1,
-        sure=0.35,
-        title="Loader workers never rest: the loader is likely the limit",
-        evidence=(Observation("loader_workers", f"{job.num_workers:.0f}, each at least 85 % of a CPU", PROC),),
-        fix=(Remedy(say=f"Use more workers: {_SETTING.format(number)}."),),
-    )
+    title = "Loader workers never rest: the loader is likely the limit"
+    seen = (Observation("loader_workers", f"{job.num_workers:.0f}, each at least 85 % of a CPU", PROC),)
+    fix = (do(f"Use more workers: {_SETTING.format(round(job.num_workers) + 1)}."),)
+    return finding("too_few_workers", lost=0.1, sure=0.35, title=title, evidence=seen, fix=fix)
 
 
 def _restart_share(lead: RankShares) -> float:
@@ -57,35 +54,27 @@ def _restart_share(lead: RankShares) -> float:
 
 
 def _recreated(watch: Watch, job: JobShares, lead: RankShares, share: float) -> Finding:
-    return finding(
-        "workers_recreated_each_epoch",
-        lost=share,
-        sure=0.85,
-        title=f"{percent(share)} of the time is spent restarting loader workers for each epoch",
-        evidence=(
-            Observation("worker_restarts", f"{percent(share)} of the time, with the wait for the first batch", STACKS),
-            Observation("workers_started", f"{job.worker_births} while watched ({job.seconds:.0f} s)", PROC),
-            *at_sites(lead.lines(Phase.WORKER_START), watch, "started_at"),
-            estimated(without(share)),
-        ),
+    title = f"{percent(share)} of the time is spent restarting loader workers for each epoch"
+    seen = (
+        Observation("worker_restarts", f"{percent(share)} of the time, with the wait for the first batch", STACKS),
+        Observation("workers_started", f"{job.worker_births} while watched ({job.seconds:.0f} s)", PROC),
+        *at_sites(lead.lines(Phase.WORKER_START), watch, "started_at"),
+        estimated(without(share)),
     )
+    return finding("workers_recreated_each_epoch", lost=share, sure=0.85, title=title, evidence=seen)
 
 
 def _in_main(watch: Watch, job: JobShares, lead: RankShares) -> Finding:
     collating, share = lead.share(Phase.COLLATE), lead.share(Phase.DATA_LOAD, Phase.COLLATE)
     plan = plan_workers(watch)
     helps = plan.gain >= ENOUGH
-    use_workers = Remedy(say=f"Load in other processes: {_workers(job, plan, plan.num_workers)}")
+    use_workers = do(f"Load in other processes: {_workers(job, plan, plan.num_workers)}")
     seen = spent(watch, lead, "loading_in_main_process", "time_goes_to", Phase.DATA_LOAD, Phase.COLLATE)
     if collating > share - collating and collating >= WORTH_TELLING:
-        cheaper = Remedy(say="Make collate_fn cheaper: stack once, without a Python loop per sample.")
-        return finding(
-            "collate_in_main_process",
-            lost=share,
-            title=f"{percent(collating)} of the time is spent collating batches in the main process",
-            evidence=(*seen, *_with_plan(plan)),
-            fix=(use_workers, cheaper) if helps else (cheaper,),
-        )
+        title = f"{percent(collating)} of the time is spent collating batches in the main process"
+        cheaper = do("Make collate_fn cheaper: stack once, without a Python loop per sample.")
+        fix, evidence = (use_workers, cheaper) if helps else (cheaper,), (*seen, *_with_plan(plan))
+        return finding("collate_in_main_process", lost=share, title=title, evidence=evidence, fix=fix)
     title = f"{percent(share)} of the time the main process loads data itself (num_workers=0)"
     if not helps and plan.limit == HANDING and plan.in_a_crowd:
         return _unknown_gain(job, title, share, seen)
@@ -98,10 +87,9 @@ def _in_main(watch: Watch, job: JobShares, lead: RankShares) -> Finding:
 def _unknown_gain(job: JobShares, title: str, share: float, seen: tuple[Observation, ...]) -> Finding:
     """In a crowd a batch takes now and then ten times as long to pass as it does alone: no reason to advise against."""
     unknown = Observation(NO_GAIN, "not known: other processes use the CPUs that passing batches needs", MODEL)
-    again = Remedy(say=f"Try {_SETTING.format(1)} and compare, best while fewer other processes run.")
-    return finding(
-        "too_few_workers", lost=share, sure=0.5, title=title, evidence=(*seen, _cpus(job), unknown), fix=(again,)
-    )
+    seen = (*seen, _cpus(job), unknown)
+    fix = (do(f"Try {_SETTING.format(1)} and compare, best while fewer other processes run."),)
+    return finding("too_few_workers", lost=share, sure=0.5, title=title, evidence=seen, fix=fix)
 
 
 def _with_plan(plan: LoaderPlan) -> tuple[Observation, ...]:
@@ -112,18 +100,12 @@ def _with_plan(plan: LoaderPlan) -> tuple[Observation, ...]:
 
 
 def _small_batches(plan: LoaderPlan, share: float, seen: tuple[Observation, ...]) -> Finding:
-    return finding(
-        "dataloader_bottleneck",
-        lost=share,
-        title=f"{percent(share)} of the time is spent loading batches that are too small for workers to help",
-        evidence=(*seen, *_with_plan(plan)),
-        fix=(
-            Remedy(say="Make each sample cheaper: build tensors once, before training, then only index them."),
-            Remedy(
-                say="Load a batch at a time instead: a Dataset with __getitems__, or larger batches; then use workers."
-            ),
-        ),
+    title = f"{percent(share)} of the time is spent loading batches that are too small for workers to help"
+    fix = (
+        do("Make each sample cheaper: build tensors once, before training, then only index them."),
+        do("Load a batch at a time instead: a Dataset with __getitems__, or larger batches; then use workers."),
     )
+    return finding("dataloader_bottleneck", lost=share, title=title, evidence=(*seen, *_with_plan(plan)), fix=fix)
 
 
 def _with_workers(watch: Watch, job: JobShares, lead: RankShares) -> Finding | Skip:
@@ -152,15 +134,11 @@ def _with_workers(watch: Watch, job: JobShares, lead: RankShares) -> Finding | S
     if busy < 0.6 or plan.gain < ENOUGH:
         return _unexplained_wait(waiting, seen, lead)
     number = round(job.num_workers)
-    count = "1 worker" if number == 1 else f"{number} workers"
-    more = _workers(job, plan, max(plan.num_workers, number + 1))
-    return finding(
-        "too_few_workers",
-        lost=waiting,
-        title=f"{percent(waiting)} of the time training waits for data: {count} cannot keep up",
-        evidence=(*seen, _cpus(job), estimated(plan.gain)),
-        fix=(Remedy(say=f"Use more workers: {more}"),),
-    )
+    count = format_count(number, "worker")
+    title = f"{percent(waiting)} of the time training waits for data: {count} cannot keep up"
+    seen = (*seen, _cpus(job), estimated(plan.gain))
+    fix = (do(f"Use more workers: {_workers(job, plan, max(plan.num_workers, number + 1))}"),)
+    return finding("too_few_workers", lost=waiting, title=title, evidence=seen, fix=fix)
 
 
 def _mean(values: Iterable[float]) -> float:
@@ -175,19 +153,15 @@ def _slow_worker(watch: Watch, workers: Sequence[WorkerShares], waiting: float, 
     average = _mean(w.busy for w in rest)
     if average > 0.45 * slow.busy:
         return None
-    return finding(
-        "slow_worker",
-        lost=waiting,
-        sure=0.75,
-        title=f"One loader worker holds up the others: process {slow.pid} is busy {percent(slow.busy)} of the time, "
-        f"the others {percent(average)}",
-        evidence=(
-            waits,
-            Observation("busy_per_worker", ", ".join(percent(w.busy) for w in workers), STACKS),
-            *at_sites(slow.sites, watch, "slow_worker_spends_it_at"),
-            estimated(min(without(waiting), slow.busy / max(_mean(w.busy for w in workers), 0.05))),
-        ),
+    busy = f"process {slow.pid} is busy {percent(slow.busy)} of the time, the others {percent(average)}"
+    seen = (
+        waits,
+        Observation("busy_per_worker", ", ".join(percent(w.busy) for w in workers), STACKS),
+        *at_sites(slow.sites, watch, "slow_worker_spends_it_at"),
+        estimated(min(without(waiting), slow.busy / max(_mean(w.busy for w in workers), 0.05))),
     )
+    title = f"One loader worker holds up the others: {busy}"
+    return finding("slow_worker", lost=waiting, sure=0.75, title=title, evidence=seen)
 
 
 def _slow_storage(
@@ -195,54 +169,37 @@ def _slow_storage(
 ) -> Finding:
     kinds = sorted({kind for w in workers for kind in w.storage_kinds[:2]})
     read = sum(w.track.read_bytes for w in workers if isinstance(w.track.read_bytes, int)) / job.seconds
-    return finding(
-        "slow_storage",
-        lost=waiting,
-        sure=0.7,
-        title=f"{percent(waiting)} of the time training waits for data, and the loader waits for storage",
-        evidence=(
-            *seen,
-            Observation("workers_wait_for_storage", f"{percent(storage)} of the time in {', '.join(kinds[:4])}", PROC),
-            Observation("read_from_disk", f"{read / 1e6:.1f} MB/s", PROC),
-            Observation("workers_cpu", f"{sum(w.cpu for w in workers):.1f} cores", PROC),
-            estimated(without(waiting)),
-        ),
-        fix=(
-            Remedy(
-                say="Copy the data to a local NVMe disk or to memory, or pack small files into large "
-                "ones that are read in order."
-            ),
-            Remedy(
-                say=(
-                    f"Hide the waiting until then: use more workers (try num_workers={round(2 * job.num_workers)}), "
-                    "which cost no CPU while they wait."
-                )
-            ),
-        ),
+    title = f"{percent(waiting)} of the time training waits for data, and the loader waits for storage"
+    evidence = (
+        *seen,
+        Observation("workers_wait_for_storage", f"{percent(storage)} of the time in {', '.join(kinds[:4])}", PROC),
+        Observation("read_from_disk", f"{read / 1e6:.1f} MB/s", PROC),
+        Observation("workers_cpu", f"{sum(w.cpu for w in workers):.1f} cores", PROC),
+        estimated(without(waiting)),
     )
+    more = f"use more workers (try num_workers={round(2 * job.num_workers)}), which cost no CPU while they wait"
+    copy = "Copy the data to a local NVMe disk or to memory"
+    fix = (
+        do(f"{copy}, or pack small files into large ones that are read in order."),
+        do(f"Hide the waiting until then: {more}."),
+    )
+    return finding("slow_storage", lost=waiting, sure=0.7, title=title, evidence=evidence, fix=fix)
 
 
 def _too_many(job: JobShares, waiting: float, seen: tuple[Observation, ...]) -> Finding:
-    queued = _mean(w.queued for w in job.workers)
-    return finding(
-        "too_many_workers",
-        lost=waiting,
-        sure=0.75,
-        title=f"{job.num_workers:.0f} loader workers share {job.cpus:g} CPUs and slow each other down",
-        evidence=(*seen, _cpus(job), Observation("workers_wait_for_a_cpu", f"{percent(queued)} of the time", PROC)),
-        fix=(Remedy(say=f"Use as many workers as CPUs: num_workers={max(1, int(job.cpus))}."),),
-    )
+    queued = percent(_mean(w.queued for w in job.workers))
+    title = f"{job.num_workers:.0f} loader workers share {job.cpus:g} CPUs and slow each other down"
+    seen = (*seen, _cpus(job), Observation("workers_wait_for_a_cpu", f"{queued} of the time", PROC))
+    fix = (do(f"Use as many workers as CPUs: num_workers={max(1, int(job.cpus))}."),)
+    return finding("too_many_workers", lost=waiting, sure=0.75, title=title, evidence=seen, fix=fix)
 
 
 def _decode_bound(job: JobShares, lead: RankShares, seen: tuple[Observation, ...]) -> Finding:
     lost = lead.share(*DATA)
-    return finding(
-        "decode_bound",
-        lost=lost,
-        title=f"{percent(lost)} of the time is spent on data, and decoding saturates the {job.cpus:g} CPUs: more "
-        f"workers cannot help",
-        evidence=(*seen, Observation("upper_bound_of_gain", f"{without(lost):.2f}x if data cost nothing", MODEL)),
-    )
+    saturates = f"decoding saturates the {job.cpus:g} CPUs: more workers cannot help"
+    bound = Observation("upper_bound_of_gain", f"{without(lost):.2f}x if data cost nothing", MODEL)
+    title = f"{percent(lost)} of the time is spent on data, and {saturates}"
+    return finding("decode_bound", lost=lost, title=title, evidence=(*seen, bound))
 
 
 def _unexplained_wait(waiting: float, seen: tuple[Observation, ...], lead: RankShares) -> Finding | Skip:
@@ -250,17 +207,11 @@ def _unexplained_wait(waiting: float, seen: tuple[Observation, ...], lead: RankS
     if waiting / crowd_stretch(lead) < WORTH_TELLING:
         lengthened = f"other processes lengthen it {crowd_stretch(lead):.1f} times"
         return Skip(f"waiting for data takes {percent(waiting)} of the time, and {lengthened}")
-    receive = lead.share(Phase.DATA_RECEIVE)
-    return finding(
-        "dataloader_bottleneck",
-        lost=waiting,
-        sure=0.5,
-        title=f"{percent(waiting)} of the time training waits for data, though the workers are not busy",
-        evidence=(*seen, Observation("receiving_batches", percent(receive), STACKS), estimated(without(waiting))),
-        fix=(
-            Remedy(say="Let workers run further ahead: prefetch_factor=4; and pass fewer, larger tensors per batch."),
-        ),
-    )
+    title = f"{percent(waiting)} of the time training waits for data, though the workers are not busy"
+    receiving = Observation("receiving_batches", percent(lead.share(Phase.DATA_RECEIVE)), STACKS)
+    seen = (*seen, receiving, estimated(without(waiting)))
+    fix = (do("Let workers run further ahead: prefetch_factor=4; and pass fewer, larger tensors per batch."),)
+    return finding("dataloader_bottleneck", lost=waiting, sure=0.5, title=title, evidence=seen, fix=fix)
 
 
 def _cpus(job: JobShares) -> Observation:

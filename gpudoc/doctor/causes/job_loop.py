@@ -8,7 +8,8 @@ from gpudoc.doctor.live.gain import without
 from gpudoc.doctor.live.phases import COMPUTE, DATA, TRAINING, Phase
 from gpudoc.doctor.live.say import PROC, STACKS, at_sites, estimated, finding, percent, spent, worst_place
 from gpudoc.doctor.live.shares import JobShares, RankShares, entries, wanted_s
-from gpudoc.doctor.model import Finding, Observation, Remedy
+from gpudoc.doctor.model import Finding, Observation
+from gpudoc.doctor.remedies import do
 from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Watch
 
@@ -25,18 +26,11 @@ def judge_python(watch: Watch, lead: RankShares) -> Finding | None:
     if share < WORTH_TELLING or lead.share(*TRAINING, Phase.COLLECTIVE) == 0:
         return None
     worst = worst_place(watch, lead, *_OWN)
-    return finding(
-        "python_bound",
-        lost=share,
-        title=f"{percent(share)} of the time is spent in your own Python code, mostly at {worst}{_function(lead)}",
-        evidence=(*spent(watch, lead, "python_in_the_loop", "time_goes_to", *_OWN), estimated(without(share))),
-        fix=(
-            Remedy(
-                say=f"Move the work at {worst} out of the step: once before training, into the dataset's "
-                f"workers, or as tensor operations."
-            ),
-        ),
-    )
+    title = f"{percent(share)} of the time is spent in your own Python code, mostly at {worst}{_function(lead)}"
+    seen = (*spent(watch, lead, "python_in_the_loop", "time_goes_to", *_OWN), estimated(without(share)))
+    elsewhere = "once before training, into the dataset's workers, or as tensor operations"
+    fix = (do(f"Move the work at {worst} out of the step: {elsewhere}."),)
+    return finding("python_bound", lost=share, title=title, evidence=seen, fix=fix)
 
 
 def _function(lead: RankShares) -> str:
@@ -55,12 +49,9 @@ def judge_logging(watch: Watch, lead: RankShares) -> Finding | None:
     if share < WORTH_TELLING:
         return None
     worst = worst_place(watch, lead, Phase.LOGGING, otherwise="the framework's logger")
-    return finding(
-        "logging_each_step",
-        lost=share,
-        title=f"{percent(share)} of the time is spent on logging, mostly at {worst}",
-        evidence=(*spent(watch, lead, "logging", "time_goes_to", Phase.LOGGING), estimated(without(share))),
-    )
+    title = f"{percent(share)} of the time is spent on logging, mostly at {worst}"
+    seen = (*spent(watch, lead, "logging", "time_goes_to", Phase.LOGGING), estimated(without(share)))
+    return finding("logging_each_step", lost=share, title=title, evidence=seen)
 
 
 def judge_checkpoint(watch: Watch, lead: RankShares) -> Finding | None:
@@ -72,17 +63,13 @@ def judge_checkpoint(watch: Watch, lead: RankShares) -> Finding | None:
     rate: tuple[Observation, ...] = ()
     if lead.track is not None and not isinstance(lead.track.write_chars, Absent):
         rate = (Observation("written", f"{lead.track.write_chars / 1e6 / watch.seconds:.0f} MB/s", PROC),)
-    return finding(
-        "checkpoint_too_often",
-        lost=share,
-        sure=0.75,
-        title=f"{percent(share)} of the time is spent writing checkpoints ({spans} seen in {watch.seconds:.0f} s)",
-        evidence=(*spent(watch, lead, "checkpoint", "saved_at", Phase.CHECKPOINT), *rate, estimated(without(share))),
-        fix=(
-            Remedy(say=f"Save {max(2, round(share / 0.02))} times less often; then it takes about 2 % of the time."),
-            Remedy(say="Save in the background instead: copy the state to host memory, and write it in a thread."),
-        ),
+    title = f"{percent(share)} of the time is spent writing checkpoints ({spans} seen in {watch.seconds:.0f} s)"
+    seen = (*spent(watch, lead, "checkpoint", "saved_at", Phase.CHECKPOINT), *rate, estimated(without(share)))
+    fix = (
+        do(f"Save {max(2, round(share / 0.02))} times less often; then it takes about 2 % of the time."),
+        do("Save in the background instead: copy the state to host memory, and write it in a thread."),
     )
+    return finding("checkpoint_too_often", lost=share, sure=0.75, title=title, evidence=seen, fix=fix)
 
 
 def judge_communication(watch: Watch, job: JobShares, lead: RankShares) -> Finding | None:
@@ -101,17 +88,14 @@ def judge_communication(watch: Watch, job: JobShares, lead: RankShares) -> Findi
         # the others wait for a rank that is late for a cause of its own, which is the finding then
         return None
     hint = f"; rank {late.rank} is the last to arrive" if uneven else ""
-    return finding(
-        "communication_bound",
-        lost=total * 0.9,
-        title=f"{percent(total)} of the time is spent on communication between the ranks{hint}",
-        evidence=(
-            Observation("in_collectives", f"{percent(share)} of the ranks' time", STACKS),
-            Observation("waiting_inside_backward", percent(in_backward), PROC),
-            *at_sites(early.lines(Phase.COLLECTIVE), watch, "called_at"),
-            estimated(without(total)),
-        ),
+    title = f"{percent(total)} of the time is spent on communication between the ranks{hint}"
+    seen = (
+        Observation("in_collectives", f"{percent(share)} of the ranks' time", STACKS),
+        Observation("waiting_inside_backward", percent(in_backward), PROC),
+        *at_sites(early.lines(Phase.COLLECTIVE), watch, "called_at"),
+        estimated(without(total)),
     )
+    return finding("communication_bound", lost=total * 0.9, title=title, evidence=seen)
 
 
 def _blocked_in_backward(watch: Watch, job: JobShares) -> float:
@@ -137,17 +121,13 @@ def judge_compile(watch: Watch, lead: RankShares) -> Finding | None:
     spans, share = entries((False, *late)), lead.share(Phase.COMPILE)
     if share < WORTH_TELLING or sum(late) < 0.1 * len(late) or spans < 2:
         return None
-    return finding(
-        "compile_recompiles",
-        lost=share,
-        sure=0.7,
-        title=f"torch.compile compiles again and again: {percent(share)} of {watch.seconds:.0f} s",
-        evidence=(
-            Observation("compiling", f"{percent(share)} of the time, {spans} times in the second half", STACKS),
-            *at_sites(lead.lines(Phase.COMPILE), watch, "compiled_for"),
-            estimated(without(share)),
-        ),
+    title = f"torch.compile compiles again and again: {percent(share)} of {watch.seconds:.0f} s"
+    seen = (
+        Observation("compiling", f"{percent(share)} of the time, {spans} times in the second half", STACKS),
+        *at_sites(lead.lines(Phase.COMPILE), watch, "compiled_for"),
+        estimated(without(share)),
     )
+    return finding("compile_recompiles", lost=share, sure=0.7, title=title, evidence=seen)
 
 
 FINDERS = (

@@ -9,7 +9,8 @@ from gpudoc.doctor.live.phases import Phase
 from gpudoc.doctor.live.say import MODEL, PROC, finding, percent, place
 from gpudoc.doctor.live.shares import JobShares, WorkerShares, entries
 from gpudoc.doctor.live.trend import LEAST_SECONDS, grows
-from gpudoc.doctor.model import Finding, Observation, Remedy, Skip
+from gpudoc.doctor.model import Finding, Observation, Skip
+from gpudoc.doctor.remedies import do
 from gpudoc.facts.process import Frame, Limits, ProcessTrack, Stacks, Watch
 from gpudoc.units import format_bytes, format_seconds
 
@@ -21,12 +22,10 @@ WORKER_SETTLED_AFTER_S = 5.0
 LEAST_AT_WORK_S = 8.0
 _TOO_SHORT = f"memory needs to be watched for {LEAST_SECONDS:.0f} s or more: --seconds 20"
 # 40 MiB/s in two ranks of DDP over gloo, nothing with one arena (torch 2.13, glibc 2.36, 2026-11-21)
-_ARENAS = Remedy(
-    say=(
-        "Try a single glibc arena: ranks that communicate over gloo allocate in many threads, and each arena keeps "
-        "its holes. If memory then stays constant, that was the cause."
-    ),
-    run="MALLOC_ARENA_MAX=1 torchrun ... train.py",
+_ARENAS = do(
+    "Try a single glibc arena: ranks that communicate over gloo allocate in many threads, and each arena keeps "
+    "its holes. If memory then stays constant, that was the cause.",
+    "MALLOC_ARENA_MAX=1 torchrun ... train.py",
 )
 # in the first steps the allocator learns the sizes, and a crowded machine takes seconds for each
 LEAST_STEPS = 10
@@ -56,35 +55,18 @@ def judge_growth(watch: Watch, job: JobShares) -> Finding | Skip | None:
         Observation("time_left", left, MODEL),
         *(Observation("kept_at", line, "source") for line in kept[:3]),
     )
+    grows_by = f"grows by {format_bytes(total)} per second"
     if kept and not in_worker:
         at = kept[0].split(" ")[0]
-        return finding(
-            "leak_graph_kept",
-            lost=0.5,
-            sure=0.8,
-            title=(
-                f"The loss is kept with its graph at {kept[0]}: memory grows by {format_bytes(total)} per second, "
-                f"{left}"
-            ),
-            evidence=seen,
-            fix=(Remedy(say=f"Keep the number, not the tensor, at {at}: loss.item() or loss.detach()."),),
-        )
-    return finding(
-        "host_memory_leak",
-        lost=0.5,
-        sure=0.75,
-        title=f"The memory of {'a loader worker' if in_worker else 'the training process'} grows by "
-        f"{format_bytes(total)} per second: {left}",
-        evidence=seen,
-        fix=(
-            *((_ARENAS,) if len(job.ranks) > 1 else ()),
-            Remedy(
-                say="Look for a list, dict or cache that every step adds to; in a Dataset, hold data in arrays, not "
-                "Python lists."
-            ),
-            Remedy(say="Find the line that allocates.", run="memray run --live train.py"),
-        ),
-    )
+        title = f"The loss is kept with its graph at {kept[0]}: memory {grows_by}, {left}"
+        fix = [do(f"Keep the number, not the tensor, at {at}: loss.item() or loss.detach().")]
+        return finding("leak_graph_kept", lost=0.5, sure=0.8, title=title, evidence=seen, fix=fix)
+    title = f"The memory of {'a loader worker' if in_worker else 'the training process'} {grows_by}: {left}"
+    adds = "Look for a list, dict or cache that every step adds to"
+    fix = [_ARENAS] if len(job.ranks) > 1 else []
+    fix.append(do(f"{adds}; in a Dataset, hold data in arrays, not Python lists."))
+    fix.append(do("Find the line that allocates.", "memray run --live train.py"))
+    return finding("host_memory_leak", lost=0.5, sure=0.75, title=title, evidence=seen, fix=fix)
 
 
 def _warms_up(watch: Watch, job: JobShares, gets: float) -> str:
@@ -127,12 +109,8 @@ def _settled(track: ProcessTrack, gets: float) -> list[tuple[float, int]]:
 
 
 def _kept_lines(watch: Watch) -> list[str]:
-    if not isinstance(watch.stacks, Stacks):
-        return []
-    return [
-        f"{place(Frame('', file, line), watch)} {text}"
-        for (file, line), text in sorted(watch.stacks.accumulations.items())
-    ]
+    lines = sorted(watch.stacks.accumulations.items()) if isinstance(watch.stacks, Stacks) else ()
+    return [f"{place(Frame('', file, line), watch)} {text}" for (file, line), text in lines]
 
 
 def _room(watch: Watch) -> float | None:
@@ -160,21 +138,15 @@ def judge_copied_pages(watch: Watch, job: JobShares) -> Finding | Skip | None:
     shared = sum(w.track.pages[-1].mapped_bytes - w.track.pages[-1].own_bytes for _, w, _ in copying)
     rate, worst, growth = max(copying, key=lambda each: each[0])
     who = f"{len(copying)} loader workers copy" if len(copying) > 1 else "A loader worker copies"
-    own = (
-        f"process {worst.pid}: its own part went from {growth} of "
-        f"{format_bytes(worst.track.pages[-1].mapped_bytes)}, {format_bytes(rate)}/s"
+    mapped = format_bytes(worst.track.pages[-1].mapped_bytes)
+    own = f"process {worst.pid}: its own part went from {growth} of {mapped}, {format_bytes(rate)}/s"
+    title = f"{who} the data set's Python objects page by page: {format_bytes(total)} per second"
+    seen = (
+        Observation("copied", own, PROC),
+        Observation("still_shared", f"{format_bytes(shared)}, the most they can still copy", PROC),
+        Observation("time_left", _until_full(_room(watch), total, shared), MODEL),
     )
-    return finding(
-        "worker_copy_on_write_growth",
-        lost=0.5,
-        sure=0.75,
-        title=f"{who} the data set's Python objects page by page: {format_bytes(total)} per second",
-        evidence=(
-            Observation("copied", own, PROC),
-            Observation("still_shared", f"{format_bytes(shared)}, the most they can still copy", PROC),
-            Observation("time_left", _until_full(_room(watch), total, shared), MODEL),
-        ),
-    )
+    return finding("worker_copy_on_write_growth", lost=0.5, sure=0.75, title=title, evidence=seen)
 
 
 def _cannot_tell(watch: Watch, job: JobShares) -> str:
