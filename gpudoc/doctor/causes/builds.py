@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gpudoc.doctor.cards import cards_at
 from gpudoc.doctor.causes import live
 from gpudoc.doctor.causes.per_gpu import skip_of
-from gpudoc.doctor.model import Card, Evidence, Finder, Finding, Skip
+from gpudoc.doctor.model import Card, Evidence, Finder, Finding, Severity, Skip
 from gpudoc.facts.model import Absent, Fact, Gpu, KernelCheck, Machine
 from gpudoc.facts.topology import NVIDIA
 from gpudoc.knowledge.drivers import cuda_of_driver, driver_floor, driver_runs_cuda
@@ -16,6 +16,7 @@ from gpudoc.patterns import Pattern
 
 # SIGKILL and SIGTERM come from others
 _DIED = Pattern(r"^ended by SIG(?:SEGV|ILL|BUS|ABRT|FPE) while asking: import torch$")
+_OF_JETSONS = {"sm_53", "sm_62", "sm_72", "sm_87", "sm_101", "sm_110"}
 _NO_CODE = ("no kernel image", "not compatible with the current PyTorch", "invalid device function")
 
 
@@ -36,16 +37,9 @@ def find_cpu_only(evidence: Evidence) -> Iterator[Finding | Skip]:
     gpus = live.nvml_gpus(machine)
     if not nvidia_gpu_in_reach(machine) and not live.compute_gpus_amd(machine):
         return
-    there = live.name_of(gpus[0]) if gpus else _bus_name(machine)
-    yield Finding(
-        id="cpu_only_torch",
-        confidence=0.93,
-        evidence=(
-            live.observe("torch", f"{machine.torch.version}, built for the CPU", "torch"),
-            live.observe("GPU", there, "NVML"),
-        ),
-        explains=("training_on_cpu",),
-    )
+    built = live.observe("torch", f"{machine.torch.version}, built for the CPU", "torch")
+    seen = (built, live.observe("GPU", live.name_of(gpus[0]) if gpus else _bus_name(machine), "NVML"))
+    yield Finding(id="cpu_only_torch", confidence=0.93, evidence=seen, explains=("training_on_cpu",))
 
 
 def _bus_name(machine: Machine) -> str:
@@ -59,8 +53,7 @@ def find_wrong_accelerator(evidence: Evidence) -> Iterator[Finding | Skip]:
     nvidia, amd = nvidia_gpu_in_reach(machine), bool(live.compute_gpus_amd(machine))
     built = machine.torch.accelerator
     wrong = (built == "rocm" and nvidia and not amd) or (built == "cuda" and amd and not nvidia)
-    wrong = wrong or (built == "xpu" and nvidia)
-    if wrong:
+    if wrong or (built == "xpu" and nvidia):
         seen = (
             live.observe("torch", f"{machine.torch.version}, built for {built}", "torch"),
             live.observe("GPU", "NVIDIA" if nvidia else "AMD", "PCI bus"),
@@ -74,10 +67,7 @@ def find_jetson_wheel(evidence: Evidence) -> Iterator[Finding | Skip]:
     if not live.is_jetson(machine):
         return
     archs = live.value(machine.torch.arch_list, ())
-    generic = machine.torch.accelerator == "cpu" or (
-        bool(archs) and not {"sm_53", "sm_62", "sm_72", "sm_87", "sm_101", "sm_110"} & set(archs)
-    )
-    if generic:
+    if machine.torch.accelerator == "cpu" or (archs and _OF_JETSONS.isdisjoint(archs)):
         seen = (
             live.observe("torch", f"{machine.torch.version}, built for {machine.torch.accelerator}", "torch"),
             live.observe("machine", "Jetson", "/proc/device-tree/model"),
@@ -130,28 +120,22 @@ def find_archs(evidence: Evidence) -> Iterator[Finding | Skip]:
     if isinstance(archs, Absent) or machine.torch.accelerator != "cuda" or live.is_jetson(machine):
         return
     misfits: dict[str, list[Gpu]] = {}
-    unread: dict[str, list[int]] = {}
+    unread: list[tuple[str, int]] = []
     for gpu in live.nvml_gpus(machine):
         if isinstance(gpu.capability, Absent):
-            unread.setdefault(f"capability: {gpu.capability.reason}", []).append(gpu.index)
+            unread.append((f"capability: {gpu.capability.reason}", gpu.index))
         elif (answer := fit(gpu.capability, archs)) != "runs":
             misfits.setdefault(answer, []).append(gpu)
-    if unread:
-        yield skip_of(unread)
+    yield from skip_of(unread)
     failed = [check for check in _checks(machine) if any(word in check.error for word in _NO_CODE)]
     for misfit, gpus in misfits.items():
         cause = "gpu_newer_than_wheel_archs" if misfit == "too_new" else "gpu_older_than_wheel_archs"
         seen = [live.seen_of(gpu, f"{gpu.name} has compute capability {_dotted(gpu.capability)}") for gpu in gpus[:2]]
         seen.append(live.observe("torch", f"{machine.torch.version} has code for {', '.join(archs)}", "torch"))
         seen += [live.observe("kernel", check.error, "torch") for check in failed[:1]]
-        everything = len(gpus) == len(live.nvml_gpus(machine))
-        yield Finding(
-            id=cause,
-            severity="broken" if everything or failed else "warning",
-            confidence=0.97,
-            cards=tuple(map(Card.of, gpus)),
-            evidence=tuple(seen),
-        )
+        everything, cards = len(gpus) == len(live.nvml_gpus(machine)), tuple(map(Card.of, gpus))
+        severity: Severity = "broken" if everything or failed else "warning"
+        yield Finding(id=cause, severity=severity, confidence=0.97, cards=cards, evidence=tuple(seen))
 
 
 def _dotted(capability: Fact[tuple[int, int]]) -> str:
@@ -175,12 +159,7 @@ def find_failed_kernel(evidence: Evidence) -> Iterator[Finding | Skip]:
         places = {} if isinstance(devices, Absent) else {device.ordinal: device.pci_address for device in devices}
         cards = cards_at((places[check.device] for check in failed if check.device in places), machine)
         yield Finding(id="gpu_kernel_fails", confidence=0.6, cards=cards, evidence=seen)
-    untried: dict[str, list[int]] = {}
-    for check in _checks(machine):
-        if check.skipped:
-            untried.setdefault(f"no kernel tried: {check.skipped}", []).append(check.device)
-    if untried:
-        yield skip_of(untried)
+    yield from skip_of((f"no kernel tried: {c.skipped}", c.device) for c in _checks(machine) if c.skipped)
 
 
 def _checks(machine: Machine) -> tuple[KernelCheck, ...]:

@@ -15,6 +15,7 @@ from gpudoc.patterns import Pattern
 
 # a worker that was asking one of these was inside the driver, not still starting on a busy machine
 _IN_DRIVER = Pattern(r": (?:nvml[A-Z]|cu[A-Z]|loading libcuda|attributes of)")
+_HIDDEN = "visible_devices_hides_gpu"
 # another code from every GPU of several is the driver's, from one of them its own
 _SICK_DRIVER, _SICK_GPU = ("driver_in_bad_state", 0.6), ("gpu_not_answering", 0.85)
 
@@ -54,17 +55,14 @@ def _not_answering(machine: Machine, silence: str, what: str) -> Iterator[Findin
     it has reported an error.
     """
     seen = (live.observe(what, silence, "probe"),)
-    xids = [live.observe("kernel log", event.text, "kernel log") for event in live.events(machine, "xid")]
+    xids = live.logged(machine, "xid")
     if silence.startswith(("no answer", "answers are still coming")) and _IN_DRIVER.search(silence):
         if STUCK in silence or xids:
             yield Finding(id="driver_not_answering", confidence=0.93, evidence=(*seen, *xids[-1:]))
         else:
-            off = [
-                live.seen_of(gpu, "persistence mode is off")
-                for gpu in live.nvml_gpus(machine)
-                if gpu.persistence is False
-            ]
-            yield Finding(id="driver_slow", severity="warning", confidence=0.8, evidence=(*seen, *off[:1]))
+            off = [gpu for gpu in live.nvml_gpus(machine) if gpu.persistence is False][:1]
+            told = (*seen, *(live.seen_of(gpu, "persistence mode is off") for gpu in off))
+            yield Finding(id="driver_slow", severity="warning", confidence=0.8, evidence=told)
     elif silence.startswith("ended by") and _IN_DRIVER.search(silence):
         yield Finding(id="driver_in_bad_state", confidence=0.8, evidence=seen)
     else:
@@ -120,43 +118,33 @@ def look_at_mask(evidence: Evidence) -> Iterator[Finding | Skip]:
         seen = live.observe(name, repr(mask), "environment")
         if mask.strip() in ("", "-1", "NoDevFiles"):
             broken = live.gpu_is_meant(evidence) and evidence.expectation.device.startswith("cuda")
-            yield Finding(
-                id="visible_devices_hides_gpu",
-                severity="broken" if broken else "info",
-                confidence=0.97,
-                evidence=(seen,),
-                title=f"{name} hides every GPU",
-            )
+            severity: Severity = "broken" if broken else "info"
+            title = f"{name} hides every GPU"
+            yield Finding(id=_HIDDEN, severity=severity, confidence=0.97, evidence=(seen,), title=title)
             return
         gpus = live.nvml_gpus(machine)
         wrong = read_mask(mask, gpus)[1] if gpus else ""
         if wrong:
             there = live.observe("GPUs", f"{len(gpus)}, numbered 0 to {len(gpus) - 1}", "NVML")
-            yield Finding(
-                id="visible_devices_hides_gpu",
-                confidence=0.97,
-                evidence=(seen, there),
-                title=f"{name} names {wrong!r}, which is not a GPU here; CUDA ignores it and all after it",
-            )
+            title = f"{name} names {wrong!r}, which is not a GPU here; CUDA ignores it and all after it"
+            yield Finding(id=_HIDDEN, confidence=0.97, evidence=(seen, there), title=title)
             return
 
 
 def look_at_modes(evidence: Evidence) -> Iterator[Finding | Skip]:
     """GPUs that are set so that no program can use them: MIG without instances, compute mode."""
     gpus = live.nvml_gpus(evidence.machine)
-    unread: dict[str, list[int]] = {}
+    unread: list[tuple[str, int]] = []
     for cause, why_closed in (("mig_enabled_no_instance", _without_instance), ("compute_mode_exclusive", _closed)):
         answers = [(gpu, why_closed(gpu)) for gpu in gpus]
         closed = [(gpu, answer) for gpu, answer in answers if answer and not isinstance(answer, Absent)]
-        for gpu, answer in answers:
-            if isinstance(answer, Absent) and not answer.reason.endswith(NOT_SUPPORTED):
-                unread.setdefault(answer.reason, []).append(gpu.index)
+        absent = [(answer.reason, gpu.index) for gpu, answer in answers if isinstance(answer, Absent)]
+        unread += [(reason, index) for reason, index in absent if not reason.endswith(NOT_SUPPORTED)]
         if closed:
             severity: Severity = "broken" if len(closed) == len(gpus) else "warning"
             seen, cards = tuple(live.seen_of(gpu, why) for gpu, why in closed), tuple(Card.of(gpu) for gpu, _ in closed)
             yield Finding(id=cause, severity=severity, confidence=0.95, cards=cards, evidence=seen)
-    if unread:
-        yield skip_of(unread)
+    yield from skip_of(unread)
     if isinstance(evidence.machine.gpus, Absent) and evidence.machine.driver.nvml_code == 0:
         yield Skip(f"gpus: {evidence.machine.gpus.reason}")
 
@@ -192,13 +180,8 @@ def look_at_cuda(evidence: Evidence) -> Iterator[Finding | Skip]:
     machine = evidence.machine
     code = machine.driver.cu_init_code
     silent = isinstance(code, Absent) and _IN_DRIVER.search(code.reason)
-    if not (
-        live.nvidia_is_there(machine)
-        or live.nvml_gpus(machine)
-        or live.is_wsl(machine)
-        or live.is_jetson(machine)
-        or silent
-    ):
+    known = live.nvidia_is_there(machine) or live.nvml_gpus(machine) or live.is_wsl(machine) or live.is_jetson(machine)
+    if not (known or silent):
         return
     if isinstance(code, Absent):
         if code.reason.startswith("libcuda cannot be loaded"):
@@ -233,15 +216,14 @@ def _from_code(machine: Machine, code: int, seen: tuple[Observation, ...]) -> Fi
         return _unknown_error(machine, seen)
     if code in (100, 101) and live.variables(machine).get("CUDA_VISIBLE_DEVICES"):
         mask = live.observe("CUDA_VISIBLE_DEVICES", live.variables(machine)["CUDA_VISIBLE_DEVICES"], "environment")
-        return Finding(id="visible_devices_hides_gpu", confidence=0.8, evidence=(mask, *seen))
+        return Finding(id=_HIDDEN, confidence=0.8, evidence=(mask, *seen))
     cause, confidence = cause_of_error("cuda", code, "asked") or ("cuda_init_failed", 0.6)
     return Finding(id=cause, confidence=confidence, evidence=(*seen, *_details(machine, cause)))
 
 
 def _unknown_error(machine: Machine, seen: tuple[Observation, ...]) -> Finding:
     """999 comes from nvidia_uvm, after a suspend or otherwise; in a container from a device that it may not open."""
-    resumes = list(live.events(machine, "resume"))
-    slept = [live.observe("kernel log", event.text, "kernel log") for event in resumes[-1:]]
+    slept = live.logged(machine, "resume")[-1:]
     if live.in_container(machine) and not slept:
         return Finding(id="container_lost_gpu_cgroup", confidence=0.6, evidence=seen)
     confidence = 0.95 if slept else 0.65

@@ -32,10 +32,9 @@ def find_missing(evidence: Evidence) -> Iterator[Finding | Skip]:
         yield from (Skip(f"pci.driver: {reason}") for reason in unread[:1])
         return
     kept = {device.address: _kept_from_us(machine, device) for device in (*unlisted, *bare)}
+    unheld = "no driver holds it, although nvidia holds the others of its kind"
     missing = [(d, "held by the nvidia driver, not listed by NVML") for d in unlisted if not kept[d.address]]
-    missing += [
-        (d, "no driver holds it, although nvidia holds the others of its kind") for d in bare if not kept[d.address]
-    ]
+    missing += [(d, unheld) for d in bare if not kept[d.address]]
     if not missing:
         return
     seen = [observe(device.address, text, "/sys/bus/pci") for device, text in missing]
@@ -46,14 +45,11 @@ def find_missing(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 def _kept_from_us(machine: Machine, device: PciDevice) -> str:
     """Why this process is not meant to have a GPU: the container or the scheduler did not give it; '' when it is."""
-    inside = in_container(machine)
     if device.minor == EXCLUDED:
         return EXCLUDED.reason
-    if isinstance(device.minor, Absent):
-        return "not given to the container" if inside else ""
-    node = nodes(machine).get(f"/dev/nvidia{device.minor}")
+    node = None if isinstance(device.minor, Absent) else nodes(machine).get(f"/dev/nvidia{device.minor}")
     if node is None or not node.exists:
-        return "not given to the container" if inside else ""
+        return "not given to the container" if in_container(machine) else ""
     refused = node.opens is False and node.error.split(":", 1)[0] in ("EPERM", "EACCES")
     return f"{node.path} may not be opened ({node.error})" if refused else ""
 
@@ -79,10 +75,8 @@ def find_fewer_in_cuda(evidence: Evidence) -> Iterator[Finding | Skip]:
     if len(devices) >= len(usable):
         return
     there = {short_address(device.pci_address) for device in devices}
-    named = [(gpu, gpu.pci_address) for gpu in usable if not isinstance(gpu.pci_address, Absent)]
-    cards = tuple(
-        Card.of(gpu) for gpu, address in named if not any(short_address(address) == short_address(one) for one in there)
-    )
+    named = [gpu for gpu in usable if not isinstance(gpu.pci_address, Absent)]
+    cards = tuple(Card.of(gpu) for gpu in named if short_address(gpu.pci_address) not in there)
     seen = [observe("devices", f"{len(devices)} in CUDA, {len(usable)} in NVML", "libcuda")]
     seen += [observe(card.label, "not among CUDA's devices", "libcuda") for card in cards]
     yield Finding(id="cuda_lists_fewer_gpus", severity="warning", confidence=0.85, cards=cards, evidence=tuple(seen))

@@ -21,15 +21,14 @@ def _judge_new_errors(ecc_uncorrected_volatile: int) -> Seen | None:
     return Seen(text=text, confidence=0.95) if ecc_uncorrected_volatile else None
 
 
-def _judge_errors_and_rows(ecc_uncorrected_volatile: int, rows_remap_pending: bool) -> Seen | None:
-    """Errors in rows that are still in use go on until the reset."""
-    seen = Seen(text="the rows with errors are in use until a reset", severity="broken", confidence=0.95)
-    return seen if ecc_uncorrected_volatile and rows_remap_pending else None
+def _flag_in_use(what: str, pending: str) -> Sign:
+    """Errors in rows or pages that are still in use go on until the reset."""
+    seen = Seen(text=f"the {what} with errors are in use until a reset", severity="broken", confidence=0.95)
 
+    def judge(errors: int, is_pending: bool) -> Seen | None:
+        return seen if errors and is_pending else None
 
-def _judge_errors_and_pages(ecc_uncorrected_volatile: int, retired_pages_pending: bool) -> Seen | None:
-    seen = Seen(text="the pages with errors are in use until a reset", severity="broken", confidence=0.95)
-    return seen if ecc_uncorrected_volatile and retired_pages_pending else None
+    return Sign(judge, names=("ecc_uncorrected_volatile", pending))
 
 
 def _judge_past_errors(ecc_uncorrected_aggregate: int) -> Seen | None:
@@ -90,22 +89,18 @@ def _judge_licence(licensed: bool) -> Seen | None:
     return None if licensed else Seen(text=text, severity="broken", confidence=0.95)
 
 
-def _judge_mig(mig_enabled: bool, mig_pending: bool) -> Seen | None:
-    return _change("MIG", mig_enabled, mig_pending)
+def _flag_change(mode: str) -> Sign:
+    def judge(now: bool, then: bool) -> Seen | None:
+        words = {True: "on", False: "off"}
+        text = f"{mode} is {words[now]} and will be {words[then]} after the next reset"
+        return Seen(text=text, confidence=0.95, title=text) if now is not then else None
 
-
-def _judge_ecc(ecc_enabled: bool, ecc_pending: bool) -> Seen | None:
-    return _change("ECC", ecc_enabled, ecc_pending)
-
-
-def _change(mode: str, now: bool, then: bool) -> Seen | None:
-    words = {True: "on", False: "off"}
-    text = f"{mode} is {words[now]} and will be {words[then]} after the next reset"
-    return Seen(text=text, confidence=0.95, title=text) if now is not then else None
+    return Sign(judge, names=(f"{mode.lower()}_enabled", f"{mode.lower()}_pending"))
 
 
 _WAITING_ROWS = Seen(text="memory rows wait for a reset to be replaced", confidence=0.95)
 _WAITING_PAGES = Seen(text="memory pages wait for a reset to be retired", confidence=0.95)
+
 _SRAM = Seen(text="uncorrectable SRAM errors beyond the threshold for replacement", severity="broken", confidence=0.95)
 _NO_SPARE = Seen(text="a memory row could not be replaced: no spare is left", severity="broken", confidence=0.96)
 _REPAIR = Seen(text="a repair of a memory channel or a compute unit is pending", confidence=0.96)
@@ -118,8 +113,8 @@ CHECKS: tuple[GpuCheck, ...] = (
             Sign(_judge_new_errors),
             flag("rows_remap_pending", _WAITING_ROWS),
             flag("retired_pages_pending", _WAITING_PAGES),
-            Sign(_judge_errors_and_rows),
-            Sign(_judge_errors_and_pages),
+            _flag_in_use("rows", "rows_remap_pending"),
+            _flag_in_use("pages", "retired_pages_pending"),
             flag("sram_threshold_exceeded", _SRAM),
         ),
     ),
@@ -138,7 +133,7 @@ CHECKS: tuple[GpuCheck, ...] = (
     GpuCheck(cause="power_brake", signs=(Sign(_judge_brake),)),
     GpuCheck(cause="power_limit_lowered", signs=(Sign(_judge_power_limit),)),
     GpuCheck(cause="vgpu_unlicensed", signs=(Sign(_judge_licence),), only=_is_virtual),
-    GpuCheck(cause="gpu_mode_change_pending", signs=(Sign(_judge_mig), Sign(_judge_ecc))),
+    GpuCheck(cause="gpu_mode_change_pending", signs=(_flag_change("MIG"), _flag_change("ECC"))),
 )
 
 FINDERS: tuple[Finder, ...] = (*(check.text_finder() for check in CHECKS), *(check.finder() for check in CHECKS))

@@ -33,17 +33,14 @@ def _judge_speed(
     return Seen(text=text) if busy and link_generation < link_generation_max else None
 
 
-def _judge_replays(link_replays: int, link_replays_added: int) -> Seen | None:
-    """A link that repeats transfers right now; a counter that stands still tells of the past."""
-    added = link_replays_added
-    text = f"PCIe replays: {added} more between two readings, {link_replays + added} in all"
-    return Seen(text=text, confidence=0.85) if added > 0 else None
+def _flag_counter(what: str, name: str) -> Sign:
+    """A link that repeats transfers or errs right now; a counter that stands still tells of the past."""
 
+    def judge(before: int, added: int) -> Seen | None:
+        text = f"{what}: {added} more between two readings, {before + added} in all"
+        return Seen(text=text, confidence=0.85) if added > 0 else None
 
-def _judge_nvlink_errors(nvlink_errors: int, nvlink_errors_added: int) -> Seen | None:
-    added = nvlink_errors_added
-    text = f"NVLink errors: {added} more between two readings, {nvlink_errors + added} in all"
-    return Seen(text=text, confidence=0.85) if added > 0 else None
+    return Sign(judge, names=(name, f"{name}_added"))
 
 
 def _judge_fabric_state(fabric_state: str) -> Seen | None:
@@ -74,14 +71,8 @@ def find_nvlinks(evidence: Evidence) -> Iterator[Finding | Skip]:
     A GPU alone, as a cloud hands it out, has nobody to be linked with, and in a virtual machine links may lead to GPUs
     that it was not given.
     """
-    known: list[tuple[Gpu, _Nvlinks]] = []
-    unread: dict[str, list[int]] = {}
-    for gpu in nvml_gpus(evidence.machine):
-        facts = read(gpu, _Nvlinks)
-        if isinstance(facts, Absent):
-            unread.setdefault(facts.reason, []).append(gpu.index)
-        else:
-            known.append((gpu, facts))
+    links = [(gpu, read(gpu, _Nvlinks)) for gpu in nvml_gpus(evidence.machine)]
+    known = [(gpu, facts) for gpu, facts in links if not isinstance(facts, Absent)]
     found: list[tuple[Gpu, Observation]] = []
     for gpu, facts in known:
         likes = [other for _, other in known if other.name == facts.name]
@@ -94,23 +85,15 @@ def find_nvlinks(evidence: Evidence) -> Iterator[Finding | Skip]:
             found.append((gpu, seen_of(gpu, f"{facts.nvlink_active} NVLinks up, {should}")))
     if found:
         cards, seen = tuple(Card.of(gpu) for gpu, _ in found), tuple(seen for _, seen in found)
-        indices = ", ".join(str(gpu.index) for gpu, _ in found)
-        yield Finding(
-            id="nvlink_error",
-            severity="warning",
-            confidence=0.9,
-            cards=cards,
-            evidence=seen,
-            title=f"NVLinks are down on GPU {indices}",
-        )
-    if unread:
-        yield skip_of(unread)
+        title = f"NVLinks are down on GPU {', '.join(str(gpu.index) for gpu, _ in found)}"
+        yield Finding(id="nvlink_error", severity="warning", confidence=0.9, cards=cards, evidence=seen, title=title)
+    yield from skip_of((facts.reason, gpu.index) for gpu, facts in links if isinstance(facts, Absent))
 
 
 CHECKS: tuple[GpuCheck, ...] = (
     GpuCheck(cause="pcie_link_degraded", signs=(Sign(_judge_width), Sign(_judge_speed))),
-    GpuCheck(cause="pcie_link_replays", signs=(Sign(_judge_replays),)),
-    GpuCheck(cause="nvlink_error", signs=(Sign(_judge_nvlink_errors),)),
+    GpuCheck(cause="pcie_link_replays", signs=(_flag_counter("PCIe replays", "link_replays"),)),
+    GpuCheck(cause="nvlink_error", signs=(_flag_counter("NVLink errors", "nvlink_errors"),)),
     GpuCheck(
         cause="nvlink_fabric_unhealthy",
         signs=(Sign(_judge_fabric_state), Sign(_judge_fabric_status), Sign(_judge_fabric_health)),

@@ -6,10 +6,10 @@ from gpudoc.doctor.causes.live import in_container, is_wsl
 from gpudoc.doctor.causes.per_gpu import GpuCheck, Seen, Sign
 from gpudoc.doctor.model import Finder
 from gpudoc.facts.model import Absent, GpuProcess, Machine
+from gpudoc.units import GIB
 
-_GIB = 1 << 30
 # what the driver, its firmware and a display keep without any process is below this on every card seen so far
-_UNEXPLAINED_BYTES = 2 * _GIB
+_UNEXPLAINED_BYTES = 2 * GIB
 
 
 def _hidden(machine: Machine) -> str:
@@ -34,15 +34,15 @@ def _judge_gone(processes: tuple[GpuProcess, ...]) -> Seen | Absent | None:
         held += process.memory_bytes
     if not held:
         return None
-    text = f"{held / _GIB:.1f} GiB held by {len(pids)} process(es) that no longer exist, such as {pids[0]}"
+    text = f"{held / GIB:.1f} GiB held by {len(pids)} process(es) that no longer exist, such as {pids[0]}"
     return Seen(text=text, confidence=0.85)
 
 
 def _judge_accounts(memory_used_bytes: int, memory_accounted_bytes: int) -> Seen | None:
     missing = memory_used_bytes - memory_accounted_bytes
-    held = f"the processes account for {memory_accounted_bytes / _GIB:.1f} GiB of them"
+    held = f"the processes account for {memory_accounted_bytes / GIB:.1f} GiB of them"
     who = held if memory_accounted_bytes else "no process accounts for them"
-    text = f"{memory_used_bytes / _GIB:.1f} GiB are used, and {who}"
+    text = f"{memory_used_bytes / GIB:.1f} GiB are used, and {who}"
     return Seen(text=text, confidence=0.8, title=text) if missing > _UNEXPLAINED_BYTES else None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from gpudoc.doctor.causes.live import name_of, nvml_gpus, observe, value
+from gpudoc.doctor.causes.live import name_of, nvml_gpus, observe, told_gpus, value
 from gpudoc.doctor.causes.memory import RAN_OUT
 from gpudoc.doctor.causes.per_gpu import read, skip_of
 from gpudoc.doctor.causes.sign import origin_of, quote, text_finder, words
@@ -17,6 +17,7 @@ from gpudoc.patterns import Pattern
 from gpudoc.shell import is_name
 from gpudoc.units import GIB, format_bytes, format_seconds
 
+_HELD = "oom_other_process"
 # what training can use of a card that holds more than that is little
 _FULL, _HALF = 0.9, 0.5
 # what a driver keeps for itself, and a screen takes
@@ -98,30 +99,19 @@ def remedies(gpus: Sequence[Gpu], full: Sequence[Gpu]) -> tuple[Remedy, ...]:
     asked: dict[str, list[int]] = {}
     for gpu in full:
         for process in holders_of(gpu):
-            command = end_of(process)
-            if command:
-                steps.setdefault(
-                    command,
-                    do("End it if you no longer need it, as it is yours; it may save its state first.", command),
-                )
+            if command := end_of(process):
+                step = do("End it if you no longer need it, as it is yours; it may save its state first.", command)
+                steps.setdefault(command, step)
             else:
                 asked.setdefault(value(process.user, "") or "its owner", []).append(gpu.index)
-    ask = [
-        do(f"Ask {user} about {_named(indices)}; do not end somebody else's work yourself.")
-        for user, indices in asked.items()
-    ]
+    about = {user: f"GPU {', '.join(map(str, sorted(set(indices))))}" for user, indices in asked.items()}
+    ask = [do(f"Ask {user} about {of}; do not end somebody else's work yourself.") for user, of in about.items()]
     free = next((gpu for gpu in gpus if value(share_used(gpu), 1.0) < _HALF), None)
     other = "" if free is None else f"CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES={free.index} python train.py"
     take = () if free is None else (do(f"Use GPU {free.index} instead, which has free memory.", other),)
-    hidden = () if steps or asked else (
-        do("See which processes have the device open.", "sudo fuser -v /dev/nvidia*"),
-    )  # fmt: skip
+    look = do("See which processes have the device open.", "sudo fuser -v /dev/nvidia*")
+    hidden = () if steps or asked else (look,)
     return (*list(steps.values())[:_MOST_REMEDIES], *ask[:2], *hidden, *take)
-
-
-def _named(indices: Sequence[int]) -> str:
-    numbers = sorted(set(indices))
-    return f"GPU {', '.join(map(str, numbers))}"
 
 
 class _Room(NamedTuple):
@@ -132,26 +122,24 @@ class _Room(NamedTuple):
 
 def find_held(evidence: Evidence) -> Iterator[Finding | Skip]:
     """Cards that other programs fill or hold half of; what fills one is a warning."""
-    unread: dict[str, list[int]] = {}
-    for gpu in nvml_gpus(evidence.machine):
-        room = read(gpu, _Room)
-        if isinstance(room, Absent):
-            unread.setdefault(room.reason, []).append(gpu.index)
-    if unread or not nvml_gpus(evidence.machine):
-        yield skip_of(unread) if unread else Skip("NVML lists no GPU")
+    rooms = [(gpu, read(gpu, _Room)) for gpu in nvml_gpus(evidence.machine)]
+    yield from skip_of((room.reason, gpu.index) for gpu, room in rooms if isinstance(room, Absent))
+    if not rooms:
+        yield Skip("NVML lists no GPU")
     gpus = tuple(gpu for gpu in nvml_gpus(evidence.machine) if value(gpu.nvml_code, 0) == 0)
     held = [gpu for gpu in gpus if is_full(gpu) and _taken(gpu)]
     severity: Severity = "warning" if held else "info"
     held = held or [gpu for gpu in gpus if value(share_used(gpu), 0.0) > _HALF and holders_of(gpu)]
     if held:
         count = f"{len(held)} of {len(gpus)} GPUs" if len(gpus) > 1 else "The GPU"
+        state, sure = ("full", 0.9) if severity == "warning" else ("in use", 0.7)
         yield Finding(
-            id="oom_other_process",
+            id=_HELD,
             severity=severity,
-            confidence=0.9 if severity == "warning" else 0.7,
-            title=f"{count} {'is' if len(held) == 1 else 'are'} {'full' if severity == 'warning' else 'in use'}",
+            confidence=sure,
+            title=f"{count} {'is' if len(held) == 1 else 'are'} {state}",
             evidence=tuple(_seen(gpu, "NVML") for gpu in held),
-            cards=tuple(Card.of(gpu) for gpu in held),
+            cards=tuple(map(Card.of, held)),
             fix=remedies(gpus, held),
         )
 
@@ -166,17 +154,13 @@ def _taken(gpu: Gpu) -> bool:
 def _find_pasted(evidence: Evidence) -> Iterator[Finding | Skip]:
     """A table alone, in which cards are full: who holds them is the question it was asked with."""
     kinds = evidence.reading.recognised if evidence.reading is not None else ()
-    gpus = () if evidence.source == "machine" else value(evidence.machine.gpus, ())
+    gpus = told_gpus(evidence)
     full = [gpu for gpu in gpus if is_full(gpu) and not isinstance(gpu.processes, Absent)]
     if full and not {"traceback", "error", "training_log"} & set(kinds):
-        yield Finding(
-            id="oom_other_process",
-            severity="warning",
-            confidence=0.8,
-            title=f"{len(full)} of {len(gpus)} GPUs {'is' if len(full) == 1 else 'are'} full",
-            evidence=tuple(_seen_in_text(gpu, evidence) for gpu in full),
-            cards=tuple(Card(index=gpu.index, pci_address=gpu.pci_address, uuid=gpu.uuid) for gpu in full),
-        )
+        title = f"{len(full)} of {len(gpus)} GPUs {'is' if len(full) == 1 else 'are'} full"
+        cards = tuple(Card(index=gpu.index, pci_address=gpu.pci_address, uuid=gpu.uuid) for gpu in full)
+        seen = tuple(_seen_in_text(gpu, evidence) for gpu in full)
+        yield Finding(id=_HELD, severity="warning", confidence=0.8, title=title, evidence=seen, cards=cards)
 
 
 def _seen_in_text(gpu: Gpu, evidence: Evidence) -> Observation:
@@ -194,20 +178,14 @@ def _find_unowned(text: CleanText, evidence: Evidence) -> Iterator[Finding | Ski
         # a card that is full needs no complaint
         seen = said or (empty if is_full(gpu) else None)
         if used > _OWN_USE_BYTES and gpu.utilization_percent == 0 and not owned and seen is not None:
-            yield Finding(
-                id="oom_other_process",
-                confidence=0.86,
-                severity="broken" if ran_out else "warning",
-                evidence=(
-                    observe(f"GPU {gpu.index}", f"{format_bytes(used)} in use at 0 %, no process listed", "nvidia-smi"),
-                    quote(seen, "memory"),
-                ),
-            )
+            severity: Severity = "broken" if ran_out else "warning"
+            use = observe(f"GPU {gpu.index}", f"{format_bytes(used)} in use at 0 %, no process listed", "nvidia-smi")
+            yield Finding(id=_HELD, confidence=0.86, severity=severity, evidence=(use, quote(seen, "memory")))
             return
 
 
 FINDERS: tuple[Finder, ...] = (
-    Finder(id="oom_other_process", find=find_held, needs=("gpus",)),
-    Finder(id="oom_other_process", find=_find_pasted, reads="text"),
-    text_finder("oom_other_process", _find_unowned),
+    Finder(id=_HELD, find=find_held, needs=("gpus",)),
+    Finder(id=_HELD, find=_find_pasted, reads="text"),
+    text_finder(_HELD, _find_unowned),
 )

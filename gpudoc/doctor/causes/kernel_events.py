@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from gpudoc.doctor.cards import card_at, gpu_at, plain_address
+from gpudoc.doctor.cards import card_at, cards_at, gpu_at, plain_address
 from gpudoc.doctor.causes.live import events, observe, pci_gpus, value
 from gpudoc.doctor.model import Advise, Card, Evidence, Finder, Finding, Observation, Severity, Skip
 from gpudoc.doctor.xid_advice import CONTAINED, advise_for, advise_recovery, got_over
@@ -248,12 +248,11 @@ def _wanted(event: KernelEvent, log: _Log) -> Finding | None:
     asked = _asks(event, log)
     if not asked:
         return None
-    card = card_at(event.pci_address, log.machine)
     return Finding(
         id="gpu_needs_reset",
         confidence=0.97,
         evidence=(observe("Xid 154", event.text, "kernel log"),),
-        cards=(card,) if card is not None else (),
+        cards=cards_at((event.pci_address,), log.machine),
         title="The driver asks for a reboot of the machine" if "reboot" in asked.lower() else "",
         advise=advise_recovery(asked),
     )

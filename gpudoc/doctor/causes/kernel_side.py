@@ -39,14 +39,10 @@ def look_at_bus(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 def _gpu_is_there(machine: Machine) -> bool:
-    known = bool(
-        live.pci_gpus(machine, NVIDIA)
-        or live.compute_gpus_amd(machine)
-        or live.nvml_gpus(machine)
-        or live.gpu_nodes(machine)
-    )
+    known = live.nvidia_is_there(machine) or live.compute_gpus_amd(machine) or live.nvml_gpus(machine)
     seen_by_torch = live.value(machine.torch.device_count, 0) > 0 or live.value(machine.torch.mps_available, False)
-    return known or seen_by_torch or live.is_jetson(machine) or live.value(machine.host.system, "") == "Darwin"
+    is_apple = live.value(machine.host.system, "") == "Darwin"
+    return bool(known) or seen_by_torch or live.is_jetson(machine) or is_apple
 
 
 def _look_at_wsl(evidence: Evidence) -> Iterator[Finding | Skip]:
@@ -96,8 +92,8 @@ def look_at_kernel_driver(evidence: Evidence) -> Iterator[Finding | Skip]:
     holders = {device.address: live.value(device.driver, "") for device in devices}
     if "nvidia" in holders.values():
         return
-    seen = tuple(live.observe("kernel driver", f"{address}: {name or 'none'}", "/sys/bus/pci/devices")
-                 for address, name in holders.items())[:3]  # fmt: skip
+    held = [f"{address}: {name or 'none'}" for address, name in holders.items()][:3]
+    seen = tuple(live.observe("kernel driver", one, "/sys/bus/pci/devices") for one in held)
     if "nouveau" in holders.values():
         yield Finding(id="nouveau_loaded", confidence=0.97, evidence=seen)
     elif "vfio-pci" in holders.values():
@@ -116,7 +112,7 @@ def _refused(machine: Machine, seen: tuple[Observation, ...]) -> Finding:
     told = _not_started(machine)
     if told is not None:
         return replace(told, evidence=(*told.evidence, *seen))
-    said = [live.observe("kernel log", e.text, "kernel log") for e in live.events(machine, "nvrm")][:2]
+    said = live.logged(machine, "nvrm")[:2]
     loaded = live.observe("kernel module", "nvidia is loaded", "/proc/modules")
     confidence = 0.9 if said else 0.7
     return Finding(id="driver_does_not_support_gpu", confidence=confidence, evidence=(loaded, *seen, *said))
@@ -130,9 +126,7 @@ def _not_started(machine: Machine) -> Finding | None:
 
 
 def _not_loaded(machine: Machine, devices: tuple[PciDevice, ...], seen: tuple[Observation, ...]) -> Finding:
-    rejected = [
-        live.observe("kernel log", event.text, "kernel log") for event in live.events(machine, "module_rejected")
-    ][:1]
+    rejected = live.logged(machine, "module_rejected")[:1]
     library = machine.driver.library_version
     if machine.host.secure_boot is True and (rejected or not isinstance(library, Absent)):
         secure = live.observe("Secure Boot", "on", "/sys/firmware/efi/efivars")
@@ -140,9 +134,8 @@ def _not_loaded(machine: Machine, devices: tuple[PciDevice, ...], seen: tuple[Ob
         return Finding(id="secure_boot_blocks_module", confidence=confidence, evidence=(secure, *rejected, *seen))
     loaded = live.observe("kernel module", "nvidia is not loaded", "/proc/modules")
     package = live.observe("driver libraries", library, "library folders")
-    return Finding(
-        id="driver_missing_or_not_loaded", confidence=0.95, evidence=(loaded, package, *seen[: len(devices)])
-    )
+    shown = (loaded, package, *seen[: len(devices)])
+    return Finding(id="driver_missing_or_not_loaded", confidence=0.95, evidence=shown)
 
 
 def look_at_nodes(evidence: Evidence) -> Iterator[Finding | Skip]:
@@ -173,10 +166,8 @@ def _no_nodes(evidence: Evidence, present: tuple[DeviceNode, ...]) -> Iterator[F
     seen = [live.observe(missing, "missing", "/dev")]
     if live.in_container(machine):
         asked = live.variables(machine).get("NVIDIA_VISIBLE_DEVICES", "not set")
-        seen += [
-            live.observe("container", machine.container.kind, "container markers"),
-            live.observe("NVIDIA_VISIBLE_DEVICES", asked, "environment"),
-        ]
+        seen.append(live.observe("container", machine.container.kind, "container markers"))
+        seen.append(live.observe("NVIDIA_VISIBLE_DEVICES", asked, "environment"))
         severity: Severity = "broken" if live.gpu_is_meant(evidence) else "info"
         yield Finding(id="container_without_gpu_access", severity=severity, confidence=0.95, evidence=tuple(seen))
     else:
@@ -199,18 +190,15 @@ def _refused_nodes(machine: Machine, refused: tuple[DeviceNode, ...]) -> Finding
 
 def _look_at_uvm(machine: Machine) -> Iterator[Finding]:
     node = live.nodes(machine).get("/dev/nvidia-uvm")
-    modules = live.value(machine.driver.modules, ())
-    if node is None or (node.exists and node.opens is not False):
+    if node is None or (node.exists and node.opens is not False) or machine.driver.cu_init_code == 0:
         return
-    if machine.driver.cu_init_code == 0:
-        return
-    seen = [live.observe("/dev/nvidia-uvm", node.error or "missing", "/dev")]
-    seen.append(live.observe("kernel module", "nvidia_uvm is " + ("" if "nvidia_uvm" in modules else "not ") + "loaded",
-                        "/proc/modules"))  # fmt: skip
+    loaded = f"nvidia_uvm is {'' if 'nvidia_uvm' in live.value(machine.driver.modules, ()) else 'not '}loaded"
+    module = live.observe("kernel module", loaded, "/proc/modules")
+    seen = (live.observe("/dev/nvidia-uvm", node.error or "missing", "/dev"), module)
     if node.exists and node.error.split(":", 1)[0] in ("EACCES", "EPERM"):
-        yield Finding(id="device_permission_denied", confidence=0.9, evidence=tuple(seen))
+        yield Finding(id="device_permission_denied", confidence=0.9, evidence=seen)
     else:
-        yield Finding(id="nvidia_uvm_missing", confidence=0.95, evidence=tuple(seen))
+        yield Finding(id="nvidia_uvm_missing", confidence=0.95, evidence=seen)
 
 
 def look_at_amd(evidence: Evidence) -> Iterator[Finding | Skip]:
@@ -231,6 +219,5 @@ def look_at_amd(evidence: Evidence) -> Iterator[Finding | Skip]:
         missing = "container_without_gpu_access" if live.in_container(machine) else "device_nodes_missing"
         yield Finding(id=missing, confidence=0.9, evidence=(live.observe("/dev/kfd", "missing", "/dev"),))
     elif kfd.opens is False:
-        yield Finding(
-            id="device_permission_denied", confidence=0.95, evidence=(live.observe("/dev/kfd", kfd.error, "open()"),)
-        )
+        denied = (live.observe("/dev/kfd", kfd.error, "open()"),)
+        yield Finding(id="device_permission_denied", confidence=0.95, evidence=denied)

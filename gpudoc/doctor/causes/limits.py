@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -43,10 +44,6 @@ def find_low(evidence: Evidence, cause: str) -> Iterator[Finding | Skip]:
         seen = [(limit, format_bytes(fact) if limit.path.endswith("_bytes") else fact) for limit, fact in low]
         evident = tuple(observe(limit.name, fact, limit.origin) for limit, fact in seen)
         yield Finding(id=cause, severity="warning", confidence=low[0][0].confidence, evidence=evident)
-
-
-def _low(cause: str, path: str) -> Finder:
-    return Finder(id=cause, find=lambda evidence: find_low(evidence, cause), needs=(path,))
 
 
 def find_cpu_quota(evidence: Evidence) -> Iterator[Finding | Skip]:
@@ -103,7 +100,10 @@ def find_hung_files(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 FINDERS: tuple[Finder, ...] = (
-    *(_low(cause, path) for cause, path in {limit.cause: limit.path for limit in reversed(LEAST)}.items()),
+    *(
+        Finder(id=cause, find=partial(find_low, cause=cause), needs=(path,))
+        for cause, path in {limit.cause: limit.path for limit in reversed(LEAST)}.items()
+    ),
     Finder(id="cgroup_cpu_limit", find=find_cpu_quota),
     Finder(id="host_memory_low", find=find_little_memory, needs=("host.memory_available_bytes",)),
     Finder(id="host_oom_killed", find=find_killed, needs=("kernel_log",)),

@@ -44,6 +44,11 @@ def nvml_gpus(machine: Machine) -> tuple[Gpu, ...]:
     return value(machine.gpus, ())
 
 
+def told_gpus(evidence: Evidence) -> tuple[Gpu, ...]:
+    """The GPUs that a text states; none of a live machine."""
+    return () if evidence.source == "machine" else nvml_gpus(evidence.machine)
+
+
 def nodes(machine: Machine) -> Mapping[str, DeviceNode]:
     """Device files by path; empty when /dev was not read."""
     known: tuple[DeviceNode, ...] = value(machine.nodes, ())
@@ -70,6 +75,11 @@ def events(machine: Machine, *kinds: str) -> Iterator[KernelEvent]:
     """The kernel's messages of these kinds, oldest first."""
     log: tuple[KernelEvent, ...] = value(machine.kernel_log, ())
     return (event for event in log if event.kind in kinds)
+
+
+def logged(machine: Machine, *kinds: str) -> list[Observation]:
+    """These messages of the kernel as a finding quotes them."""
+    return [observe("kernel log", event.text, "kernel log") for event in events(machine, *kinds)]
 
 
 def in_container(machine: Machine) -> bool:

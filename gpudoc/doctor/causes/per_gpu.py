@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar, Union
 
 from gpudoc.doctor.cards import told_card
-from gpudoc.doctor.causes.live import nvml_gpus, seen_of
+from gpudoc.doctor.causes.live import nvml_gpus, seen_of, told_gpus
 from gpudoc.doctor.causes.sign import origin_of
 from gpudoc.doctor.model import RANK, Card, Evidence, Finder, Finding, Observation, Severity, Skip
 from gpudoc.facts.model import NOT_SUPPORTED, Absent, Gpu, Machine, fact_at
@@ -83,11 +83,6 @@ def _path(name: str) -> str:
     return f"link.{name.removeprefix('link_')}" if name.startswith("link_") else name
 
 
-def _no_reason(machine: Machine) -> str:
-    del machine
-    return ""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuCheck:
     """A cause and all signs of it on one GPU.
@@ -100,7 +95,7 @@ class GpuCheck:
     cause: str
     signs: tuple[Sign, ...]
     only: Callable[..., bool] | None = None
-    unasked: Callable[[Machine], str] = _no_reason
+    unasked: Callable[[Machine], str] = lambda _: ""
     told: Severity | None = None
 
     def finder(self) -> Finder:
@@ -113,8 +108,7 @@ class GpuCheck:
 
     def find_in_text(self, evidence: Evidence) -> Iterator[Finding | Skip]:
         """One finding for all GPUs of a text on which something was seen; what the text leaves out is not a Skip."""
-        gpus = () if evidence.source == "machine" else nvml_gpus(evidence.machine)
-        found = [(gpu, sign, seen) for gpu in gpus for sign, seen in self._look(gpu)[0]]
+        found = [(gpu, sign, seen) for gpu in told_gpus(evidence) for sign, seen in self._look(gpu)[0]]
         if found:
             yield self._finding(found, text=evidence)
 
@@ -124,17 +118,11 @@ class GpuCheck:
         if unasked or not gpus:
             yield Skip(unasked or "NVML lists no GPU")
             return
-        found: list[tuple[Gpu, Sign, Seen]] = []
-        unread: dict[str, list[int]] = {}
-        for gpu in gpus:
-            seen, reason = self._look(gpu)
-            found += [(gpu, sign, one) for sign, one in seen]
-            if reason:
-                unread.setdefault(reason, []).append(gpu.index)
+        looks = [(gpu, *self._look(gpu)) for gpu in gpus]
+        found = [(gpu, sign, one) for gpu, seen, _ in looks for sign, one in seen]
         if found:
             yield self._finding(found)
-        if unread:
-            yield skip_of(unread)
+        yield from skip_of((reason, gpu.index) for gpu, _, reason in looks if reason)
 
     def _look(self, gpu: Gpu) -> tuple[list[tuple[Sign, Seen]], str]:
         """What the signs saw on one GPU, and why it cannot count as checked; '' when it can."""
@@ -172,9 +160,13 @@ class GpuCheck:
         )
 
 
-def skip_of(unread: dict[str, list[int]]) -> Skip:
-    """One Skip for all GPUs that were not checked: 'GPU 1, 2: ecc_enabled: no permission'."""
-    return Skip("; ".join(f"GPU {', '.join(map(str, indices))}: {reason}" for reason, indices in unread.items()))
+def skip_of(unread: Iterable[tuple[str, int]]) -> Iterator[Skip]:
+    """One Skip for all GPUs that were not checked: 'GPU 1, 2: ecc_enabled: no permission'; none without any."""
+    indices: dict[str, list[int]] = {}
+    for reason, index in unread:
+        indices.setdefault(reason, []).append(index)
+    if indices:
+        yield Skip("; ".join(f"GPU {', '.join(map(str, of_it))}: {reason}" for reason, of_it in indices.items()))
 
 
 def _quote(gpu: Gpu, sign: Sign, seen: Seen, text: Evidence | None) -> Observation:

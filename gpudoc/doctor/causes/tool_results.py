@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.live import value
+from gpudoc.doctor.causes.live import told_gpus, value
 from gpudoc.doctor.causes.sign import by_text, origin_of, quote
 from gpudoc.doctor.model import Card, Evidence, Finder, Finding, Severity, Skip, observe
 from gpudoc.facts.model import Absent, DeviceTest, Gpu
@@ -20,14 +20,6 @@ _SURE_OF_WARNING = 0.85
 _FEWEST_OF_A_BOARD = 3
 
 
-def _tests(evidence: Evidence) -> tuple[DeviceTest, ...]:
-    return value(evidence.machine.tests, ())
-
-
-def _gpus(evidence: Evidence) -> tuple[Gpu, ...]:
-    return () if evidence.source == "machine" else value(evidence.machine.gpus, ())
-
-
 def card_of(evidence: Evidence, index: int) -> Card:
     """The card of that index, with its address where the text says it."""
     gpu = next((gpu for gpu in value(evidence.machine.gpus, ()) if gpu.index == index), Gpu(index=index))
@@ -36,7 +28,8 @@ def card_of(evidence: Evidence, index: int) -> Card:
 
 def _find_failed(evidence: Evidence) -> Iterator[Finding | Skip]:
     """Tests of other tools that failed or warned, each as the cause that it points to."""
-    for test in _tests(evidence):
+    tests: tuple[DeviceTest, ...] = value(evidence.machine.tests, ())
+    for test in tests:
         known = ("nvlink_error", 0.7) if test.tool == COUNTERS else cause_of_test(test.name, test.message)
         if test.result not in ("fail", "warn") or known is None:
             continue
@@ -54,7 +47,7 @@ def _find_failed(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 def _find_links(evidence: Evidence) -> Iterator[Finding | Skip]:
     """A GPU with fewer links up than its likes, or a board on which some or all are down."""
-    counted = [(gpu, up) for gpu in _gpus(evidence) if not isinstance(up := gpu.nvlink_active, Absent)]
+    counted = [(gpu, up) for gpu in told_gpus(evidence) if not isinstance(up := gpu.nvlink_active, Absent)]
     most = max((up for _, up in counted), default=0)
     with_links = sum(up > 0 for _, up in counted)
     for gpu, up in counted:
@@ -82,17 +75,13 @@ def _find_links(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 def _find_no_fabric(evidence: Evidence) -> Iterator[Finding | Skip]:
     """A GPU that has not joined the fabric of its switches."""
-    for gpu in _gpus(evidence):
+    for gpu in told_gpus(evidence):
         state = value(gpu.fabric_state, "")
         if state in ("not started", "in progress"):
             said = f"GPU {gpu.index}: fabric state {state}"
             seen = observe("fabric", said, origin_of(evidence, f"gpus.{gpu.index}.fabric_state"))
-            yield Finding(
-                id="fabric_manager_not_running",
-                confidence=0.85,
-                evidence=(seen,),
-                cards=(card_of(evidence, gpu.index),),
-            )
+            cards = (card_of(evidence, gpu.index),)
+            yield Finding(id="fabric_manager_not_running", confidence=0.85, evidence=(seen,), cards=cards)
 
 
 _TOLD_WIDTH = Pattern(r"(?i)Link Width[^\n]{0,24}Max\W{1,12}(\d+)x?[^\n]{0,24}Current\W{1,12}(\d+)x?")
