@@ -34,6 +34,17 @@ def _find(name: str, judge: Callable[[Timeline], Finding | None]) -> Finder:
     return Finder(id=name, find=find, reads="trace")
 
 
+def _find_part(name: str, part: StepPart, least: float, title: str, *, on_device: bool = False) -> Finder:
+    """The finder of a part of the step by its share alone; `title` has a place for how long it takes."""
+
+    def judge(timeline: Timeline) -> Finding | None:
+        if (on_device and timeline.device is None) or timeline.share(part) < least:
+            return None
+        return _finding(name, timeline, part, title.format(_a_step(timeline, part)))
+
+    return _find(name, judge)
+
+
 def judge_data(timeline: Timeline) -> Finding | None:
     """Steps wait for their data."""
     if timeline.share(StepPart.DATA) < _WAIT:
@@ -54,30 +65,6 @@ def judge_sync(timeline: Timeline) -> Finding | None:
     return _finding("gpu_sync_each_step", timeline, StepPart.SYNC, title, fix=fix)
 
 
-def judge_launch(timeline: Timeline) -> Finding | None:
-    """The GPU waits for its next kernel because the host takes longer to launch than the GPU to compute."""
-    if timeline.device is None or timeline.share(StepPart.LAUNCH) < _WAIT:
-        return None
-    title = f"The GPU waits {_a_step(timeline, StepPart.LAUNCH)} for its next kernel to be launched"
-    return _finding("launch_bound", timeline, StepPart.LAUNCH, title)
-
-
-def judge_python(timeline: Timeline) -> Finding | None:
-    """The main thread runs Python that is not an operator and loads no data."""
-    if timeline.share(StepPart.PYTHON) < _WAIT:
-        return None
-    title = f"{_a_step(timeline, StepPart.PYTHON)} is spent in Python outside operators and the loader"
-    return _finding("python_bound", timeline, StepPart.PYTHON, title)
-
-
-def judge_talk(timeline: Timeline) -> Finding | None:
-    """Communication that no computing hides."""
-    if timeline.share(StepPart.COMMUNICATION) < _TALK:
-        return None
-    title = f"{_a_step(timeline, StepPart.COMMUNICATION)} is communication that does not overlap with computing"
-    return _finding("communication_bound", timeline, StepPart.COMMUNICATION, title)
-
-
 def judge_copies(timeline: Timeline) -> Finding | None:
     """Copies from pageable memory that no computing hides."""
     pageable = min(timeline.pageable_ms, timeline.parts.get(StepPart.COPY, 0.0))
@@ -92,14 +79,9 @@ def judge_compute(timeline: Timeline) -> Finding | None:
     share = timeline.share(StepPart.COMPUTE)
     if timeline.device is None or share < _BUSY:
         return None
-    seen = Observation("computing", f"{timeline.parts[StepPart.COMPUTE]:.1f} ms a step, {percent(share)}", TRACE)
-    return Finding(
-        id="compute_bound",
-        severity="info",
-        confidence=0.9,
-        title=f"The GPU computes {percent(share)} of the time",
-        evidence=(seen,),
-    )
+    seen = (Observation("computing", f"{timeline.parts[StepPart.COMPUTE]:.1f} ms a step, {percent(share)}", TRACE),)
+    title = f"The GPU computes {percent(share)} of the time"
+    return Finding(id="compute_bound", severity="info", confidence=0.9, title=title, evidence=seen)
 
 
 def _a_step(timeline: Timeline, part: StepPart) -> str:
@@ -112,19 +94,24 @@ def _finding(name: str, timeline: Timeline, part: StepPart, title: str, *, fix: 
     share = timeline.share(part)
     text = f"{timeline.parts[part]:.1f} of {timeline.step_ms:.1f} ms a step"
     seen = [Observation(part.value, f"{text}, over {format_count(timeline.num_steps, 'step')}", TRACE)]
-    seen += [
-        Observation("at", f"{escape_line(place)}  {ms:.1f} ms a step", TRACE)
-        for place, ms in timeline.places.get(part, ())
-    ]
+    places = timeline.places.get(part, ())
+    seen += [Observation("at", f"{escape_line(place)}  {ms:.1f} ms a step", TRACE) for place, ms in places]
     return finding(name, lost=share, sure=0.7, title=title, evidence=(*seen, estimated(without(share))), fix=fix)
 
 
 FINDERS = (
     _find("dataloader_bottleneck", judge_data),
     _find("gpu_sync_each_step", judge_sync),
-    _find("launch_bound", judge_launch),
-    _find("python_bound", judge_python),
-    _find("communication_bound", judge_talk),
+    _find_part(
+        "launch_bound", StepPart.LAUNCH, _WAIT, "The GPU waits {} for its next kernel to be launched", on_device=True
+    ),
+    _find_part("python_bound", StepPart.PYTHON, _WAIT, "{} is spent in Python outside operators and the loader"),
+    _find_part(
+        "communication_bound",
+        StepPart.COMMUNICATION,
+        _TALK,
+        "{} is communication that does not overlap with computing",
+    ),
     _find("pageable_copies", judge_copies),
     _find("compute_bound", judge_compute),
 )
