@@ -265,24 +265,21 @@ def _gpus(gpus: Sequence[Gpu]) -> Iterator[Observation]:
 
 
 def _state(gpus: Sequence[Gpu]) -> str:
-    busy = [gpu.utilization_percent for gpu in gpus]
-    parts = [f"{_range(busy)} % busy"] if _range(busy) else []
-    return ", ".join([*parts, *([memory] if (memory := _memory(gpus)) else [])])
+    busy = _range([gpu.utilization_percent for gpu in gpus])
+    return ", ".join(part for part in (f"{busy} % busy" if busy else "", _memory(gpus)) if part)
 
 
 def _memory(gpus: Sequence[Gpu]) -> str:
     totals = {gpu.memory_total_bytes for gpu in gpus}
-    used = [gpu.memory_used_bytes for gpu in gpus if not isinstance(gpu.memory_used_bytes, Absent)]
-    total = totals.pop()
+    used, total = _range([gpu.memory_used_bytes for gpu in gpus], format_bytes), totals.pop()
     if totals or isinstance(total, Absent) or not total or not used:
         return ""
-    least, most = format_bytes(min(used)), format_bytes(max(used))
-    return f"{least if least == most else f'{least} to {most}'} of {format_bytes(total)} used"
+    return f"{used} of {format_bytes(total)} used"
 
 
-def _range(values: Sequence[Fact[int]]) -> str:
+def _range(values: Sequence[Fact[int]], say: Callable[[int], str] = str) -> str:
     figures = [value for value in values if not isinstance(value, Absent)]
     if not figures:
         return ""
-    least, most = min(figures), max(figures)
-    return f"{least}" if least == most else f"{least} to {most}"
+    least, most = say(min(figures)), say(max(figures))
+    return least if least == most else f"{least} to {most}"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from gpudoc.doctor.causes.sign import (
     NOT_COMPATIBLE,
+    OF_TORCH,
     UNAVAILABLE,
     built_for,
     gpu_capability,
@@ -34,7 +35,7 @@ def _find_arch(text: CleanText, evidence: Evidence) -> Iterator[Finding | Skip]:
     machine = evidence.machine
     said = text.find(NOT_COMPATIBLE)
     # the kernels of another package are missing, torch's are not spoken of
-    if said is not None and other_source(text) is not None and text.find(_OF_TORCH) is None:
+    if said is not None and other_source(text) is not None and text.find(OF_TORCH) is None:
         return
     archs = known(machine.torch.arch_list) or archs_of(built_for(machine))
     fits = False
@@ -55,20 +56,15 @@ def _find_arch(text: CleanText, evidence: Evidence) -> Iterator[Finding | Skip]:
             if concluded and text.find(_FAILS) is None:
                 continue
         name = "gpu_newer_than_wheel_archs" if match == "too_new" else "gpu_older_than_wheel_archs"
-        seen = [
-            seen_fact(
-                evidence, f"gpus.{gpu.index}.capability", f"{known(gpu.name) or 'GPU'}: {capability[0]}.{capability[1]}"
-            )
-        ]
-        seen.append(seen_fact(evidence, "torch.arch_list", " ".join(archs)))
+        states = f"{known(gpu.name) or 'GPU'}: {capability[0]}.{capability[1]}"
+        card = seen_fact(evidence, f"gpus.{gpu.index}.capability", states)
+        seen = (card, seen_fact(evidence, "torch.arch_list", " ".join(archs)))
         yield Finding(id=name, confidence=sure, evidence=(*seen, *((quote(said, "torch"),) if said else ())))
         return
     first = next(iter(known(machine.gpus) or ()), None)
     yield from _arch_by_message(text, None if fits or first is None else gpu_capability(first), fits)
 
 
-# torch's own warning speaks of torch's kernels
-_OF_TORCH = words(r"is not compatible with the current PyTorch", r"no longer supports this GPU")
 _NAMED_CUDA = Pattern(r"(?i)\b(?:cuda|cudatoolkit)\W{0,3}(?:version\W{0,3})?(1[0-3])\.(\d)\b")
 
 
@@ -99,9 +95,8 @@ def _arch_by_message(text: CleanText, capability: tuple[int, int] | None, fits: 
     if said and capability is not None:
         # no wheel ever had code for both ends: an old card was dropped, a new one is not in yet
         name = "gpu_older_than_wheel_archs" if capability < (7, 5) else "gpu_newer_than_wheel_archs"
-        yield Finding(
-            id=name, confidence=0.9 if between else 0.72, evidence=(quote(said, "torch" if between else "error"),)
-        )
+        source, sure = ("torch", 0.9) if between else ("error", 0.72)
+        yield Finding(id=name, confidence=sure, evidence=(quote(said, source),))
     elif generic and fits:
         # torch's own wheel has code for this GPU: something built beside it has none
         yield Finding(id="extension_missing_arch", confidence=0.55, evidence=(quote(generic, "error"),))

@@ -42,14 +42,8 @@ def _find_fallback(text: CleanText, evidence: Evidence) -> Iterator[Finding | Sk
         return
     index = text.find(_INDEX)
     if index and not has_index(index[1]):
-        yield Finding(
-            id="cpu_only_torch",
-            confidence=0.85,
-            title=(
-                f"PyTorch has no index cu{index[1]}, so pip took torch from PyPI instead, which has no CUDA on Windows"
-            ),
-            evidence=(quote(index, "index"),),
-        )
+        title = f"PyTorch has no index cu{index[1]}, so pip took torch from PyPI instead, which has no CUDA on Windows"
+        yield Finding(id="cpu_only_torch", confidence=0.85, title=title, evidence=(quote(index, "index"),))
         return
     plain = text.find(_PLAIN_INSTALL)
     if plain and text.find(_WINDOWS) and text.find(_WANTS_GPU):

@@ -27,11 +27,8 @@ def _find_prefix(text: CleanText) -> Iterator[Finding | Skip]:
     longer = [(a, b) for a in sorted(wanted) for b in sorted(given) if a.endswith(f".{b}") or b.endswith(f".{a}")]
     if pairs or longer:
         one, other = (pairs or longer)[0]
-        yield Finding(
-            id="state_dict_module_prefix",
-            confidence=0.94 if pairs else 0.62,
-            evidence=(observe("model", one, missing.line.origin), observe("checkpoint", other, unexpected.line.origin)),
-        )
+        seen = (observe("model", one, missing.line.origin), observe("checkpoint", other, unexpected.line.origin))
+        yield Finding(id="state_dict_module_prefix", confidence=0.94 if pairs else 0.62, evidence=seen)
 
 
 def _bare(key: str) -> str:

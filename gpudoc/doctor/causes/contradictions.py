@@ -81,8 +81,7 @@ def _find_told_cuda(text: CleanText, evidence: Evidence) -> Iterator[Finding | S
     """The CUDA of the driver, as somebody quotes nvidia-smi, does not run the one that torch is built with."""
     machine = evidence.machine
     offered = text.find(_SMI_CUDA)
-    stated = known(machine.driver.module_version) is not None
-    if offered is None or stated:
+    if offered is None or known(machine.driver.module_version) is not None:
         return
     built = built_for(machine) or _named_build(text)
     if built is not None and text.find(_NO_GPU) and not driver_runs_cuda((int(offered[1]), int(offered[2])), built):
@@ -121,14 +120,10 @@ def _find_old_macos(text: CleanText, evidence: Evidence) -> Iterator[Finding | S
     version = (int(stated[1]), int(stated[2])) if stated else _RECENT
     wanted = [macos for torch, macos in _FIRST_MACOS if version >= torch][-1]
     if (int(system[1]), int(system[2] or 0)) < wanted:
-        title = f"MPS of torch {version[0]}.{version[1]} needs macOS {wanted[0]}.{wanted[1]}, this is {system[0]}"
-        seen = (quote(system, "system"), quote(missing, "torch"))
-        yield Finding(
-            id="mps_macos_too_old",
-            confidence=0.9 if stated else 0.66,
-            title=title if stated else "",
-            evidence=tuple(dict.fromkeys(seen)),
-        )
+        needs = f"MPS of torch {version[0]}.{version[1]} needs macOS {wanted[0]}.{wanted[1]}, this is {system[0]}"
+        seen = tuple(dict.fromkeys((quote(system, "system"), quote(missing, "torch"))))
+        title, sure = (needs, 0.9) if stated else ("", 0.66)
+        yield Finding(id="mps_macos_too_old", confidence=sure, title=title, evidence=seen)
 
 
 _BF16_ON = words(
@@ -146,9 +141,8 @@ def _find_bf16(text: CleanText, evidence: Evidence) -> Iterator[Finding | Skip]:
         return
     name, capability = next(iter(capabilities.items()))
     card = seen_fact(evidence, "gpus.0.name", f"{name}, capability {capability[0]}.{capability[1]}")
-    yield Finding(
-        id="bf16_unsupported_gpu", confidence=0.42, severity="warning", evidence=(quote(found, "precision"), card)
-    )
+    seen = (quote(found, "precision"), card)
+    yield Finding(id="bf16_unsupported_gpu", confidence=0.42, severity="warning", evidence=seen)
 
 
 def _capabilities(machine: Machine) -> dict[str, tuple[int, int]]:

@@ -31,17 +31,13 @@ def find_behind(evidence: Evidence) -> Iterator[Finding | Skip]:
             last = _call(traces[rank], group, number)
             seen.append(_seen(traces[rank], f"rank {rank} got only as far as {_said(last, number)}"))
         if silent:
-            seen.append(
-                Observation("dump", f"no dump of rank {_few(silent)}, although they belong to the group", "the dumps")
-            )
+            lacks = f"no dump of rank {_few(silent)}, although they belong to the group"
+            seen.append(Observation("dump", lacks, "the dumps"))
         missing = _few(sorted({*behind, *silent}))
         place = f" at {call.place}" if call is not None and call.place else ""
-        yield Finding(
-            id="nccl_timeout_one_rank_busy",
-            confidence=0.9 if behind else 0.6,
-            evidence=tuple(seen),
-            title=f"Rank {missing} did not come to the collective in which the others wait{place}",
-        )
+        title = f"Rank {missing} did not come to the collective in which the others wait{place}"
+        sure = 0.9 if behind else 0.6
+        yield Finding(id="nccl_timeout_one_rank_busy", confidence=sure, evidence=tuple(seen), title=title)
 
 
 def find_apart(evidence: Evidence) -> Iterator[Finding | Skip]:
@@ -59,21 +55,16 @@ def find_apart(evidence: Evidence) -> Iterator[Finding | Skip]:
             usual = Counter(what.values()).most_common(1)[0][0]
             odd = [rank for rank, told in what.items() if told != usual]
             like = next(rank for rank, told in what.items() if told == usual)
-            yield Finding(
-                id="collective_mismatch",
-                confidence=0.95,
-                evidence=tuple(
-                    _seen(traces[rank], f"rank {rank}: {_said(calls[number][rank], number)}")
-                    for rank in (like, *odd[: _MOST_RANKS - 1])
-                ),
-                title=f"Rank {_few(odd)} calls a different collective from rank {like}",
-            )
+            shown = (like, *odd[: _MOST_RANKS - 1])
+            seen = [_seen(traces[rank], f"rank {rank}: {_said(calls[number][rank], number)}") for rank in shown]
+            title = f"Rank {_few(odd)} calls a different collective from rank {like}"
+            yield Finding(id="collective_mismatch", confidence=0.95, evidence=tuple(seen), title=title)
             break
 
 
 def find_shortage(evidence: Evidence) -> Iterator[Finding | Skip]:
     """A snapshot taken when memory ran out: in pieces that are too small, or full, and who holds it."""
-    for snapshot in _snapshots(evidence):
+    for snapshot in () if evidence.reading is None else evidence.reading.snapshots:
         wanted = snapshot.wanted_bytes
         if wanted is None:
             continue
@@ -100,10 +91,6 @@ def _by_group(evidence: Evidence) -> Mapping[str, dict[int, RankTrace]]:
         for group in trace.last:
             groups.setdefault(group, {})[number if trace.rank is None else trace.rank] = trace
     return {group: ranks for group, ranks in groups.items() if len(ranks) > 1}
-
-
-def _snapshots(evidence: Evidence) -> Sequence[MemorySnapshot]:
-    return () if evidence.reading is None else evidence.reading.snapshots
 
 
 def _owned(snapshot: MemorySnapshot) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpudoc.doctor.causes.live import nvml_gpus, value
 from gpudoc.doctor.causes.sign import text_finder, words
-from gpudoc.doctor.model import Evidence, Finding, Skip, observe
-from gpudoc.facts.model import Absent
+from gpudoc.doctor.model import Evidence, Finding, Severity, Skip, observe
+from gpudoc.facts.model import Absent, GpuProcess
 from gpudoc.facts.readers.model import CleanText
 from gpudoc.units import MIB, format_bytes
 
@@ -15,23 +16,17 @@ _RAN_OUT = words("out of memory")
 
 def _find_contexts(text: CleanText, evidence: Evidence) -> Iterator[Finding | Skip]:
     """Several processes on GPU 0 that hold a context and no more, while another one trains."""
-    gpus = evidence.machine.gpus
-    for gpu in () if isinstance(gpus, Absent) else gpus:
-        processes = () if isinstance(gpu.processes, Absent) else gpu.processes
-        held = sorted(
-            p.memory_bytes for p in processes if not isinstance(p.memory_bytes, Absent) and p.memory_bytes > 100 * MIB
-        )
+    for gpu in nvml_gpus(evidence.machine):
+        processes: tuple[GpuProcess, ...] = value(gpu.processes, ())
+        held = sorted(size for p in processes if (size := value(p.memory_bytes, 0)) > 100 * MIB)
         names = {p.name for p in processes if not isinstance(p.name, Absent)}
         # a bare CUDA context takes 200 to 900 MiB: several of that size beside one that trains
         contexts = [h for h in held if h < 1100 * MIB]
         if gpu.index == 0 and len(contexts) >= 2 and held[-1] > 2 * max(contexts) and len(names) <= 2:
-            value = ", ".join(format_bytes(h) for h in reversed(held))
-            yield Finding(
-                id="extra_contexts_on_gpu0",
-                confidence=0.9,
-                severity="warning" if not text.find(_RAN_OUT) else "broken",
-                evidence=(observe("memory per process on GPU 0", value, "nvidia-smi"),),
-            )
+            sizes = ", ".join(format_bytes(h) for h in reversed(held))
+            seen = (observe("memory per process on GPU 0", sizes, "nvidia-smi"),)
+            severity: Severity = "warning" if not text.find(_RAN_OUT) else "broken"
+            yield Finding(id="extra_contexts_on_gpu0", confidence=0.9, severity=severity, evidence=seen)
             return
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.sign import by_text, quote, text_finder, words
+from gpudoc.doctor.causes.sign import OF_TORCH, by_text, quote, text_finder, words
 from gpudoc.doctor.model import Evidence, Finding, Skip
 from gpudoc.facts.readers.model import CleanText
 from gpudoc.patterns import Pattern
@@ -75,12 +75,9 @@ def _find_missing(text: CleanText) -> Iterator[Finding | Skip]:
     sure = 0.88 if by_torch else 0.5
     yield Finding(id="bundled_cuda_library_missing", confidence=sure, evidence=seen)
     if extension and Pattern(r"(?i)libcudart|libcublas|libcusparse|libcufft|libnvrtc|libcusolver").search(said[0]):
-        yield Finding(
-            id="extension_built_for_other_cuda",
-            confidence=0.55 if text.find(_TORCH_IMPORT) else 0.9,
-            title=f"{extension} needs a different CUDA from the one that the installed torch brings",
-            evidence=seen,
-        )
+        title = f"{extension} needs a different CUDA from the one that the installed torch brings"
+        sure = 0.55 if text.find(_TORCH_IMPORT) else 0.9
+        yield Finding(id="extension_built_for_other_cuda", confidence=sure, title=title, evidence=seen)
 
 
 def _find_undefined(text: CleanText) -> Iterator[Finding | Skip]:
@@ -127,7 +124,7 @@ _NO_KERNEL = words(
 
 def _find_missing_arch(text: CleanText, evidence: Evidence) -> Iterator[Finding | Skip]:
     said = text.find(_NO_KERNEL)
-    if said is None or text.find(words(r"is not compatible with the current PyTorch", "no longer supports this GPU")):
+    if said is None or text.find(OF_TORCH):
         return
     extension = _extension(text)
     torch_fits = evidence.machine.torch.is_available is True

@@ -49,9 +49,8 @@ def _find_nan(text: CleanText, evidence: Evidence) -> Iterator[Finding | Skip]:
     elif half:
         yield _finding("fp16_overflow_nan", 0.8, seen)
     elif len(before) > 1 or (before and losses[0].is_late and losses[ill].is_late):
-        yield _finding(
-            "loss_nan_sudden", 0.8, seen, f"The loss becomes {losses[ill].value} from one log line to the next"
-        )
+        title = f"The loss becomes {losses[ill].value} from one log line to the next"
+        yield _finding("loss_nan_sudden", 0.8, seen, title)
     elif not before and losses[0].is_of_first_steps:
         yield _finding("loss_nan_from_start", 0.8, seen)
     else:
@@ -72,9 +71,7 @@ def _exploded(losses: Sequence[LoggedLoss]) -> Iterator[Finding]:
     growth = tail[-1] / max(abs(min(values, key=abs)), 1e-9)
     is_large = tail[-1] > _ENORMOUS or (tail[-1] > _HUGE and growth > _HUGE / _LARGE)
     if is_large or (rises and tail[-1] > _LARGE and growth > _EXPLODED):
-        yield Finding(
-            id="loss_diverged", confidence=0.8, evidence=(_shown(losses, len(losses) - 1),), title=_growth(values, None)
-        )
+        yield _finding("loss_diverged", 0.8, [_shown(losses, len(losses) - 1)], _growth(values, None))
 
 
 def _at_chance(losses: Sequence[LoggedLoss]) -> Iterator[Finding]:

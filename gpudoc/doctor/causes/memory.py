@@ -11,6 +11,7 @@ from gpudoc.doctor.causes.allocator import OutOfMemory
 from gpudoc.doctor.causes.sentences import together
 from gpudoc.doctor.causes.sign import Listed, by_text, quote, words
 from gpudoc.doctor.model import Finding, Observation, Remedy, Skip, observe
+from gpudoc.doctor.remedies import do
 from gpudoc.facts.readers.model import CleanText
 from gpudoc.patterns import Pattern
 from gpudoc.units import GIB, format_bytes
@@ -104,48 +105,27 @@ def _by_numbers(
     said = text.find(_OTHERS)
     if message and total and others > 0.2 * total:
         pid, size = max(message.strangers, key=lambda o: o[1])
-        yield Finding(
-            id="oom_other_process",
-            confidence=0.93,
-            title=f"Another process ({pid}) holds {format_bytes(size)} of the card's {format_bytes(total)}",
-            evidence=seen,
-        )
+        title = f"Another process ({pid}) holds {format_bytes(size)} of the card's {format_bytes(total)}"
+        yield Finding(id="oom_other_process", confidence=0.93, title=title, evidence=seen)
     elif total and max(outside - (2.5 * GIB if message and message.own is None else 0), 0) > 0.25 * total:
         yield Finding(id="oom_other_process", confidence=0.85, evidence=seen)
     elif said:
         yield Finding(id="oom_other_process", confidence=0.8, evidence=(*seen, quote(said)))
     held = (message.allocated or 0) if message else 0
     if total and held > _SPILLED * total:
-        yield Finding(
-            id="oom_capacity",
-            confidence=0.9,
-            title=f"PyTorch holds {format_bytes(held)} on a card of {format_bytes(total)}: the rest is in host memory",
-            evidence=seen,
-        )
+        title = f"PyTorch holds {format_bytes(held)} on a card of {format_bytes(total)}: the rest is in host memory"
+        yield Finding(id="oom_capacity", confidence=0.9, title=title, evidence=seen)
     if message and message.limit and held + (message.request or 0) > message.limit:
-        yield Finding(
-            id="oom_capacity",
-            confidence=0.92,
-            title=f"The program limits itself to {format_bytes(message.limit)} of the card's {format_bytes(total)}",
-            evidence=seen,
-        )
+        title = f"The program limits itself to {format_bytes(message.limit)} of the card's {format_bytes(total)}"
+        yield Finding(id="oom_capacity", confidence=0.92, title=title, evidence=seen)
     if message and _is_beyond(message):
-        yield Finding(
-            id="oom_capacity",
-            confidence=0.94,
-            title=f"{format_bytes(message.request or 0)} were asked for at once, on a card of {format_bytes(total)}",
-            evidence=seen,
-            fix=advice(text, message),
-        )
+        title = f"{format_bytes(message.request or 0)} were asked for at once, on a card of {format_bytes(total)}"
+        yield Finding(id="oom_capacity", confidence=0.94, title=title, evidence=seen, fix=advice(text, message))
     spare = message.unallocated if message else None
     request = message.request if message else None
     if spare is not None and request and total and spare > max(request, 0.15 * total):
-        yield Finding(
-            id="oom_fragmentation",
-            confidence=0.91,
-            title=f"{format_bytes(spare)} are reserved but unused, in pieces smaller than {format_bytes(request)}",
-            evidence=seen,
-        )
+        title = f"{format_bytes(spare)} are reserved but unused, in pieces smaller than {format_bytes(request)}"
+        yield Finding(id="oom_fragmentation", confidence=0.91, title=title, evidence=seen)
 
 
 def _is_beyond(message: OutOfMemory) -> bool:
@@ -162,11 +142,9 @@ def _by_growth(text: CleanText, seen: tuple[Observation, ...]) -> Iterator[Findi
     values = [int(p["peak"]) for p in peaks]
     if len(values) >= _RISING_STEPS and all(a < b for a, b in itertools.pairwise(values)):
         evaluating = Pattern(r"(?i)\b(?:eval|valid|test|val)").search(peaks[-1]["head"])
-        yield Finding(
-            id="oom_eval_without_no_grad" if evaluating else "leak_graph_kept",
-            confidence=0.85,
-            evidence=(*seen, observe("peak per step", f"{values[0]} to {values[-1]} MiB", peaks[-1].line.origin)),
-        )
+        cause = "oom_eval_without_no_grad" if evaluating else "leak_graph_kept"
+        rise = observe("peak per step", f"{values[0]} to {values[-1]} MiB", peaks[-1].line.origin)
+        yield Finding(id=cause, confidence=0.85, evidence=(*seen, rise))
 
 
 def _by_place(text: CleanText, seen: tuple[Observation, ...]) -> Iterator[Finding | Skip]:
@@ -182,19 +160,13 @@ def _by_place(text: CleanText, seen: tuple[Observation, ...]) -> Iterator[Findin
     evaluating = text.find(_EVALUATING)
     if evaluating and (not text.find(_NO_GRAD_USED) or text.find(_NO_GRAD_ADDED)):
         explicit = text.find(_NO_GRAD_LACKS)
-        yield Finding(
-            id="oom_eval_without_no_grad",
-            confidence=0.92 if explicit else 0.78,
-            evidence=(*seen, quote(explicit or evaluating, "where")),
-        )
+        evidence = (*seen, quote(explicit or evaluating, "where"))
+        yield Finding(id="oom_eval_without_no_grad", confidence=0.92 if explicit else 0.78, evidence=evidence)
     variable = text.find(_VARIABLE)
     late = [p for pattern in _PROGRESS for p in text.find_all(pattern) if int(p[1]) > 30]
     if variable or late:
-        yield Finding(
-            id="oom_variable_length_batch",
-            confidence=0.76 if variable else 0.6,
-            evidence=(*seen, quote(variable or late[-1], "when")),
-        )
+        evidence = (*seen, quote(variable or late[-1], "when"))
+        yield Finding(id="oom_variable_length_batch", confidence=0.76 if variable else 0.6, evidence=evidence)
 
 
 def _numbers(message: OutOfMemory) -> tuple[Observation, ...]:
@@ -226,20 +198,16 @@ def advice(text: CleanText, message: OutOfMemory | None) -> tuple[Remedy, ...]:
             first = f"Use micro batch {micro} instead of {size}, with accumulation over {steps} steps (estimated)."
         else:
             first = f"Use a micro batch of at most {share:.0%} of the current one (estimated), with accumulation."
-    segments = Remedy(
-        say="Let the allocator's segments grow; set this before Python starts.",
-        run="export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-    )
+    export = "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+    segments = do("Let the allocator's segments grow; set this before Python starts.", export)
     return (
-        Remedy(say=first),
-        Remedy(say="Use mixed precision: torch.autocast('cuda', dtype=torch.bfloat16), float16 before capability 8.0."),
-        Remedy(say="Use activation checkpointing on the repeated blocks (torch.utils.checkpoint.checkpoint)."),
+        do(first),
+        do("Use mixed precision: torch.autocast('cuda', dtype=torch.bfloat16), float16 before capability 8.0."),
+        do("Use activation checkpointing on the repeated blocks (torch.utils.checkpoint.checkpoint)."),
         # cudaMallocAsync has no segments
         *(() if message and message.is_asynchronous else (segments,)),
-        Remedy(
-            say="Next, choose a smaller width, depth, sequence or image; after that, a larger GPU or several (FSDP)."
-        ),
-        Remedy(say="Let gpudoc measure what fits.", run="gpudoc tune --model cfg.yaml"),
+        do("Next, choose a smaller width, depth, sequence or image; after that, a larger GPU or several (FSDP)."),
+        do("Let gpudoc measure what fits.", "gpudoc tune --model cfg.yaml"),
     )
 
 

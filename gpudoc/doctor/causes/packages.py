@@ -175,10 +175,8 @@ def find_foreign_libraries(evidence: Evidence) -> Iterator[Finding | Skip]:
         foreign = [place for place in places if not place.startswith((str(own), prefix))]
         if foreign and _brings(machine, name):
             seen = tuple(observe(f"lib{name}", place, "/proc/self/maps") for place in sorted(places))
-            confidence = 0.9 if len(places) > 1 else 0.75
-            yield Finding(
-                id="library_path_shadows_bundled", severity="warning", confidence=confidence, evidence=seen[:3]
-            )
+            sure = 0.9 if len(places) > 1 else 0.75
+            yield Finding(id="library_path_shadows_bundled", severity="warning", confidence=sure, evidence=seen[:3])
 
 
 def _brings(machine: Machine, library: str) -> bool:

@@ -92,6 +92,8 @@ NOT_COMPATIBLE = words(
 )
 
 
+# torch's own warning speaks of torch's kernels
+OF_TORCH = words(r"is not compatible with the current PyTorch", r"no longer supports this GPU")
 # the source file that the message of a missing kernel names, after it or before it
 _AFTER = Pattern(r"(?is)no kernel image is available.{0,260}?(?P<file>[\w./\\-]+\.(?:cuh?|cpp|cc|hpp))\b")
 _BEFORE = Pattern(

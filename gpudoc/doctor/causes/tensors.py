@@ -13,16 +13,14 @@ _SCALE = Pattern(
     r"(?i)(?:(?:reducing|lowering)\s+loss\s+scale\s+(?:to|from\s+\S+\s+to)|loss\s+scale:?\s*[\d.e+]+,\s*reducing\s+to)"
     r"\s+([\d.]+(?:e[+-]?\d+)?)"
 )
+_NUMBER = Pattern(r"(?:\d+(?:\.\d+)?|\.\d+)(?:e[+-]?\d+)?")
 _SKIPPED = Pattern(r"(?i)\b(?:grad\w*[ _]?norm|gradients?) (?:is|are|was) (?:nan|inf)\b[^\n]{0,20}\bskip\w*")
 
 
 def _find_overflow(text: CleanText) -> Iterator[Finding | Skip]:
     steps = list(text.find_all(_SCALE))
-    scales = [
-        float(s[1].rstrip("."))
-        for s in steps
-        if Pattern(r"(?:\d+(?:\.\d+)?|\.\d+)(?:e[+-]?\d+)?").fullmatch(s[1].rstrip("."))
-    ]
+    told = [step[1].rstrip(".") for step in steps]
+    scales = [float(scale) for scale in told if _NUMBER.fullmatch(scale)]
     # the scaler starts at 2^16 and halves a few times before it settles; below 16 or ten times in a row is a collapse
     if scales and (min(scales) < 16 or len(scales) >= 10):
         yield Finding(id="fp16_overflow_nan", confidence=0.88, evidence=(quote(steps[-1], "loss scale"),))
@@ -33,9 +31,8 @@ def _find_overflow(text: CleanText) -> Iterator[Finding | Skip]:
         yield Finding(id="fp16_overflow_nan", confidence=0.6, evidence=(quote(skipped[-1], "skipped steps"),))
 
 
+_TOO_LARGE = "embedding_index_out_of_range"
 _FAILS = Listed("index-fails")
-
-
 # "vocab_size 32000" beside "len(tokenizer) = 32003"
 _ROWS = Pattern(r"(?i)(?:vocab_size|num_embeddings|embedding size)\W{1,4}(\d{3,7})\b")
 _TOKENIZER_SIZE = Pattern(r"(?i)len\((?:\w+\.)*tokenizer\w*\)\W{1,4}(?:is\s+|=\s*)?(\d{3,7})\b")
@@ -53,20 +50,12 @@ def _find_sizes(text: CleanText) -> Iterator[Finding | Skip]:
         return
     rows, size = text.find(_ROWS), text.find(_TOKENIZER_SIZE)
     if rows is not None and size is not None and int(size[1]) > int(rows[1]):
-        value = f"{size[1]} tokens for {rows[1]} rows"
-        yield Finding(
-            id="embedding_index_out_of_range",
-            confidence=0.85,
-            evidence=(observe("vocabulary", value, size.line.origin), quote(fails, "error")),
-        )
+        vocabulary = observe("vocabulary", f"{size[1]} tokens for {rows[1]} rows", size.line.origin)
+        yield Finding(id=_TOO_LARGE, confidence=0.85, evidence=(vocabulary, quote(fails, "error")))
     long = text.find(_TOO_LONG)
     if long is not None and int(long[1]) > int(long[2]):
-        value = f"{long[1]} tokens for {long[2]} positions"
-        yield Finding(
-            id="embedding_index_out_of_range",
-            confidence=0.7,
-            evidence=(observe("sequence", value, long.line.origin), quote(fails, "error")),
-        )
+        sequence = observe("sequence", f"{long[1]} tokens for {long[2]} positions", long.line.origin)
+        yield Finding(id=_TOO_LARGE, confidence=0.7, evidence=(sequence, quote(fails, "error")))
 
 
-FINDERS = (by_text("embedding_index_out_of_range", _find_sizes), by_text("fp16_overflow_nan", _find_overflow))
+FINDERS = (by_text(_TOO_LARGE, _find_sizes), by_text("fp16_overflow_nan", _find_overflow))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gpudoc.doctor.causes.live import value
 from gpudoc.doctor.causes.sign import Listed, by_text, quote, reported, seen_fact, words
-from gpudoc.doctor.model import Evidence, Finding, Skip
+from gpudoc.doctor.model import Evidence, Finding, Severity, Skip
 from gpudoc.facts.model import Absent, Gpu, known
 from gpudoc.facts.readers.model import CleanText
 from gpudoc.patterns import IGNORECASE, Pattern
@@ -53,17 +53,11 @@ def _find_hidden(text: CleanText, evidence: Evidence) -> Iterator[Finding | Skip
         fault = _fault(mask.strip(), count)
         if not fault:
             continue
-        seen = (
-            seen_fact(evidence, f"environment.{name}", repr(mask)),
-            *((quote(unavailable, "effect"),) if unavailable else ()),
-        )
-        yield Finding(
-            id="visible_devices_hides_gpu",
-            confidence=0.93 if unavailable else 0.6,
-            severity="broken" if unavailable else "info",
-            title=f"{name} {fault}",
-            evidence=tuple(seen),
-        )
+        effect = (quote(unavailable, "effect"),) if unavailable else ()
+        seen = (seen_fact(evidence, f"environment.{name}", repr(mask)), *effect)
+        severity: Severity = "broken" if unavailable else "info"
+        sure, title = 0.93 if unavailable else 0.6, f"{name} {fault}"
+        yield Finding(id="visible_devices_hides_gpu", confidence=sure, severity=severity, title=title, evidence=seen)
         return
 
 
