@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import libcst as cst
 
 from gpudoc.fix.model import Claim, RunEvidence
 from gpudoc.fix.rewrites.base import Proposal, Rewrite, RewriteSite, import_edits, insert_line
 from gpudoc.fix.rewrites.loader import data_set, loader_call
 from gpudoc.fix.rewrites.sample_aliases import goes_to_default_collate
-from gpudoc.fix.rewrites.workers import ITERABLES, why_not_in_workers
+from gpudoc.fix.rewrites.sample_beginning import beginning_of, keep_beginning
+from gpudoc.fix.rewrites.workers import ITERABLES, changed_meanwhile, why_not_in_workers
 from gpudoc.fix.rewrites.written import written_later
 from gpudoc.fix.source import Node, Source
 from gpudoc.fix.tree import (
@@ -44,26 +47,33 @@ def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
     reads = methods(owner).get("__getitem__") if owner is not None else None
     if call is None or owner is None or reads is None or reads.decorators or ITERABLES & set(bases(source, owner)):
         return []
-    if _share(source, evidence, owner, reads) < _LEAST_SHARE:
+    if _share(source, evidence, _reached(source, owner, [reads])) < _LEAST_SHARE:
         return []
     site = RewriteSite(ID, Claim.EXACT, source, reads)
     imported = import_edits(source, "functools")
-    reason = _why_not_kept(source, call, owner, reads) or ("" if imported is not None else "the file imports nothing")
-    if reason or imported is None:
+    if imported is None:
+        return [site.refuse("the file imports nothing")]
+    if reason := _why_nothing_is_kept(source, owner, reads):
         return [site.refuse(reason)]
+    if reason := _why_not_whole(source, call, owner, reads):
+        kept = [] if changed_meanwhile(source, call, owner) else beginning_of(source, owner, reads)
+        pays = _share(source, evidence, _reached(source, owner, kept)) >= _LEAST_SHARE
+        beginning = keep_beginning(site, reads, kept) if pays else None
+        return [beginning or site.refuse(reason)]
     decorator = insert_line(source, source.line(reads), source.indent(reads) + "@functools.cache")
     return [site.change([decorator, *imported], "Each sample stays in memory once it was made.")]
 
 
-def _share(source: Source, evidence: RunEvidence, owner: cst.ClassDef, reads: Function) -> float:
-    """The share of a step, 0 to 1, in `__getitem__` and what it calls in this file."""
-    spans = [(source.line(one), source.last_line(one)) for one in _reached(source, owner, reads)]
+def _share(source: Source, evidence: RunEvidence, parts: Sequence[Node]) -> float:
+    """The share of a step, 0 to 1, that the lines of some parts of this file take; they call each other."""
+    spans = [(source.line(one), source.last_line(one)) for one in parts]
     lines = evidence.lines_in(source.path, least=0.0)
     return sum(hot.share for hot in lines if any(first <= hot.line <= last for first, last in spans))
 
 
-def _reached(source: Source, owner: cst.ClassDef, reads: Function) -> list[Function]:
-    found: list[Function] = [reads]
+def _reached(source: Source, owner: cst.ClassDef, parts: Sequence[Node]) -> list[Node]:
+    """Some parts of a data set with the functions of this file that they call."""
+    found: list[Node] = [*parts]
     for _ in range(_DEPTH):
         for call in [call for function in found for call in calls(function)]:
             own = methods(owner).get(called(call)) if dotted(call.func).startswith("self.") else None
@@ -72,8 +82,8 @@ def _reached(source: Source, owner: cst.ClassDef, reads: Function) -> list[Funct
     return found
 
 
-def _why_not_kept(source: Source, call: cst.Call, owner: cst.ClassDef, reads: Function) -> str:
-    """Why a sample may be another one the next time, or may be changed when it was given; '' where nothing says so."""
+def _why_nothing_is_kept(source: Source, owner: cst.ClassDef, reads: Function) -> str:
+    """Why not even the beginning of a sample is known to be the same the next time; '' where nothing says so."""
     strange = [one for one in bases(source, owner) if one not in _BASES and local_class(source, one) is None]
     if strange:
         return f"`{strange[0]}` of another file may give another sample the next time"
@@ -86,10 +96,13 @@ def _why_not_kept(source: Source, call: cst.Call, owner: cst.ClassDef, reads: Fu
             return reason
     if reason := _set_after_init(source, owner):
         return reason
+    return written_later(source, owner.name.value, by_torch=True)
+
+
+def _why_not_whole(source: Source, call: cst.Call, owner: cst.ClassDef, reads: Function) -> str:
+    """Why a whole sample may be another one the next time, or be changed once it was given; '' if nothing says so."""
     if why_not_in_workers(source, call, owner) or {"time", "datetime"} & _names(reads):
         return "the sample of an index may be another one in the next epoch"
-    if reason := written_later(source, owner.name.value, by_torch=True):
-        return reason
     if not goes_to_default_collate(source, owner):
         return "a sample goes to more than torch's own collate function, and may be changed there"
     return ""

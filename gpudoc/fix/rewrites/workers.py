@@ -78,7 +78,7 @@ def why_not_in_workers(source: Source, call: cst.Call, owner: cst.ClassDef | Non
     if reason := changed_meanwhile(source, call, owner):
         return reason
     for body in bodies:
-        if (reason := _shares_handle(source, body)) or (reason := _neighbour_draws(source, body)):
+        if (reason := _shares_handle(source, body)) or (reason := draws_next_to(source, body)):
             return reason
         if reason := differs_in_worker(source, body, depth=0):
             return reason
@@ -250,7 +250,7 @@ def _shares_handle(source: Source, body: cst.CSTNode) -> str:
     return ""
 
 
-def _neighbour_draws(source: Source, body: cst.CSTNode) -> str:
+def draws_next_to(source: Source, body: cst.CSTNode) -> str:
     """A function of another file of the script that samples are made by, where that file draws or keeps something."""
     for call in calls(body):
         parts = qualified(source, call.func).lstrip(".").split(".")

@@ -16,8 +16,7 @@ class Waves(Dataset):
         return len(self.waves)
 
     def __getitem__(self, index):
-        spectrum = np.abs(np.fft.rfft(self.waves[index]))
-        spectrum = spectrum * (time.time() % 2)
+        spectrum = np.abs(np.fft.rfft(self.waves[index])) * (time.time() % 2)
         return torch.from_numpy(spectrum).float(), int(self.labels[index])
 
 

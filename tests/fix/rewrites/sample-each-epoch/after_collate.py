@@ -1,4 +1,6 @@
-# loader `loader = DataLoader`; hot `spectrum = np.abs` 0.6 -> refused: more than torch's own collate
+# loader `loader = DataLoader`; hot `spectrum = np.abs` 0.6
+import copy
+import functools
 import numpy as np
 import torch
 from torch import nn
@@ -14,15 +16,26 @@ class Waves(Dataset):
     def __len__(self):
         return len(self.waves)
 
-    def __getitem__(self, index):
+    @functools.cache
+    def _beginning(self, index):
         spectrum = np.abs(np.fft.rfft(self.waves[index]))
+        return spectrum
+
+    def __getitem__(self, index):
+        spectrum = copy.deepcopy(self._beginning(index))
         return torch.from_numpy(spectrum).float(), int(self.labels[index])
 
 
 data = Waves(256)
-loader = DataLoader(data, batch_size=32, shuffle=True)
-first = data[0][0]
-first.zero_()
+
+
+def collate(batch):
+    for x, _ in batch:
+        x.mul_(0.5)
+    return torch.stack([x for x, _ in batch]), torch.tensor([y for _, y in batch])
+
+
+loader = DataLoader(data, batch_size=32, shuffle=True, collate_fn=collate)
 model = nn.Linear(2049, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for epoch in range(10):

@@ -1,4 +1,4 @@
-# loader `loader = DataLoader`; hot `spectrum = np.abs` 0.6 -> refused: more than torch's own collate
+# loader `loader = DataLoader`; hot `spectrum = ` 0.6 -> refused: may be another one
 import numpy as np
 import torch
 from torch import nn
@@ -15,20 +15,21 @@ class Waves(Dataset):
         return len(self.waves)
 
     def __getitem__(self, index):
-        spectrum = np.abs(np.fft.rfft(self.waves[index]))
+        spectrum = np.abs(np.fft.rfft(self.waves[index])) * loudness
+        spectrum += np.random.normal(size=spectrum.shape)
         return torch.from_numpy(spectrum).float(), int(self.labels[index])
 
 
+loudness = 1.0
+
+
+def louder():
+    global loudness
+    loudness = 2.0
+
+
 data = Waves(256)
-
-
-def collate(batch):
-    for x, _ in batch:
-        x.mul_(0.5)
-    return torch.stack([x for x, _ in batch]), torch.tensor([y for _, y in batch])
-
-
-loader = DataLoader(data, batch_size=32, shuffle=True, collate_fn=collate)
+loader = DataLoader(data, batch_size=32, shuffle=True)
 model = nn.Linear(2049, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for epoch in range(10):

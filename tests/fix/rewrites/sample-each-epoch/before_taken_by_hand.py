@@ -1,4 +1,4 @@
-# loader `loader = DataLoader`; hot `spectrum = np.abs` 0.6 -> refused: may be another one
+# loader `loader = DataLoader`; hot `spectrum = np.abs` 0.6
 import numpy as np
 import torch
 from torch import nn
@@ -16,12 +16,13 @@ class Waves(Dataset):
 
     def __getitem__(self, index):
         spectrum = np.abs(np.fft.rfft(self.waves[index]))
-        spectrum += np.random.normal(size=spectrum.shape)
         return torch.from_numpy(spectrum).float(), int(self.labels[index])
 
 
 data = Waves(256)
 loader = DataLoader(data, batch_size=32, shuffle=True)
+first = data[0][0]
+first.zero_()
 model = nn.Linear(2049, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for epoch in range(10):
