@@ -169,7 +169,7 @@ def refusal(told: LaunchRecord, name: str) -> GpudocError:
                 f"{name} imported no torch within {waited}", hint=_hint(told, name, "use a longer --budget")
             )
         return GpudocError(
-            f"{name} ended without importing torch, so there is nothing to tune",
+            f"{name} ended without importing torch, so it has no training steps",
             hint=(
                 "pass the command that trains; a Python started with -I or -E, or in another container, is not visible"
             ),
