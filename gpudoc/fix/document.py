@@ -47,7 +47,7 @@ class FixRefusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FixLine:
-    """A line where the steps spend this share of their time, 0 to 1; a line that calls others has theirs too."""
+    """A line and its share, 0 to 1: of the time of a step, with that of the lines it calls, or of what it gives."""
 
     file: str
     line: int
@@ -67,22 +67,13 @@ class FixLoop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FixPadding:
-    """A line that calls the model, and the share of what it gives that is padding beyond the longest of the batch."""
-
-    file: str
-    line: int
-    share: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FixSummary:
     """The whole answer: `diff` is for `patch -p1`, `environment` for the start of the command.
 
     `steps` of the script as it is were looked at: they spend their time at `lines`, the largest share first, and wait
     `wait_share` of it for data. `loops`, where nothing is accepted: many short passes in Python that one call over all
-    of them may replace, unless a pass needs the one before it; nothing was tried there. `padding` is that of the
-    script as it was.
+    of them may replace, unless a pass needs the one before it; nothing was tried there. `padding`: the lines that
+    call the model as it was, with the share of what they give that no sample of its batch needs.
     """
 
     command: str
@@ -95,7 +86,7 @@ class FixSummary:
     wait_share: float | None
     lines: tuple[FixLine, ...]
     loops: tuple[FixLoop, ...]
-    padding: tuple[FixPadding, ...]
+    padding: tuple[FixLine, ...]
     unequal: str
     untried: int
     written: tuple[str, ...]
@@ -133,7 +124,7 @@ def document(result: FixResult) -> dict[str, object]:
             for one in result.short_passes
         ),
         padding=tuple(
-            FixPadding(file=name_of(one.file), line=one.line, share=one.share) for one in result.evidence.padded
+            FixLine(file=name_of(one.file), line=one.line, share=one.share) for one in result.evidence.padded
         ),
         unequal=result.unequal,
         untried=result.untried,

@@ -170,3 +170,17 @@ def test_a_crash_in_native_code_alone_asks_for_its_python_stack(said):
     report = report_of(said)
     assert (report.verdict, [seen.value for seen in report.unexplained]) == ("unknown", [said])
     assert "faulthandler" in report.deciding_facts[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "something is odd with torchrun on my nodes",
+        "the optimizer takes 80% of an iteration in DeepSpeed with an offload",
+        "we run on 8xH100 and get an MFU of 18 %",
+    ],
+)
+def test_words_of_training_and_names_of_cards_are_not_about_nothing(text):
+    """The screen says "nothing in this text is about a GPU, a driver or a training run" where nothing is recognised."""
+    report = report_of(text)
+    assert report.recognised or report.findings

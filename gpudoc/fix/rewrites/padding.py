@@ -27,7 +27,7 @@ class _Padded:
 
 
 def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """A collate function that fills tensors of a fixed length row by row, where steps compute on them."""
+    """A collate function that fills tensors of a fixed length, or else a call of the model that is given padding."""
     if not measured_lines(source, evidence):
         return []
     found = _in_collate(source)
@@ -72,7 +72,7 @@ def _at_the_model(source: Source, evidence: RunEvidence) -> list[Proposal]:
 
 
 def _only_name(call: cst.Call) -> str | None:
-    """The variable that a call is given and nothing else; None for other calls, and for methods of torch's own."""
+    """The variable that a call is given and nothing else; None for other calls."""
     if len(call.args) != 1 or call.args[0].keyword is not None or call.args[0].star:
         return None
     value = call.args[0].value

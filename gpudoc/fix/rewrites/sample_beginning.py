@@ -87,16 +87,17 @@ def _is_text(statement: Node) -> bool:
 
 def _is_same_each_time(source: Source, owner: cst.ClassDef, reads: Function, statement: cst.BaseStatement) -> bool:
     """Whether a statement only makes values for this sample, in the same way each time."""
-    plain = isinstance(statement, cst.SimpleStatementLine) and all(isinstance(one, _SIMPLE) for one in statement.body)
     opens = isinstance(statement, cst.With) and statement.asynchronous is None
+    lines = list(statement.body.body) if opens and isinstance(statement, cst.With) else [statement]
     inside = list(below(statement))
-    if not (plain or opens) or any(isinstance(one, _ENDS) for one in inside):
+    # what is set in an `if` or a loop may not be there for the rest
+    if not all(map(_only_sets, lines)) or any(isinstance(one, _ENDS) for one in inside):
         return False
     bound = {name for one in inside for name, part in binding(one) if isinstance(part, cst.Name)}
     whole = all(isinstance(part, cst.Name) for one in inside for _, part in binding(one))
     if not whole or bound & parameters(reads):
         return False
-    for part in (statement, *_functions_behind(source, statement)):
+    for part in reached(source, owner, [statement]):
         asked = {one.value for one in below(part) if isinstance(one, cst.Name)}
         if _CLOCK & asked or not all(_is_known(source, owner, call) for call in calls(part)):
             return False
@@ -104,6 +105,10 @@ def _is_same_each_time(source: Source, owner: cst.ClassDef, reads: Function, sta
         if any(_may_change(source, function, name) for name in asked):
             return False
     return not differs_in_worker(source, statement, depth=0) and not draws_next_to(source, statement)
+
+
+def _only_sets(line: Node) -> bool:
+    return isinstance(line, cst.SimpleStatementLine) and all(isinstance(one, _SIMPLE) for one in line.body)
 
 
 def _may_change(source: Source, function: Function, name: str) -> bool:
@@ -116,15 +121,15 @@ def _may_change(source: Source, function: Function, name: str) -> bool:
     return len(at_top) > 1 or any(isinstance(one, cst.For) or loops_around(source, one) for one in at_top)
 
 
-def _functions_behind(source: Source, statement: Node) -> list[Function]:
-    """The functions and methods of this file that a statement calls, and those that they call."""
-    found: list[Function] = []
-    waiting: list[Node] = [statement]
-    while waiting:
-        for call in calls(waiting.pop()):
-            inner = [one for one in local_functions(source, called(call)) if one not in found]
-            found += inner
-            waiting += inner
+def reached(source: Source, owner: cst.ClassDef, parts: Sequence[Node]) -> list[Node]:
+    """Some parts of a data set with the functions of this file that they call, and those that these call."""
+    found: list[Node] = [*parts]
+    # it grows while it is gone through
+    for part in found:
+        for call in calls(part):
+            own = methods(owner).get(called(call)) if dotted(call.func).startswith("self.") else None
+            inner = [own] if own is not None else local_functions(source, called(call))
+            found += [one for one in inner if one not in found]
     return found
 
 

@@ -10,7 +10,7 @@ from gpudoc.fix.model import Claim, RunEvidence
 from gpudoc.fix.rewrites.base import Proposal, Rewrite, RewriteSite, import_edits, insert_line
 from gpudoc.fix.rewrites.loader import data_set, loader_call
 from gpudoc.fix.rewrites.sample_aliases import goes_to_default_collate
-from gpudoc.fix.rewrites.sample_beginning import beginning_of, keep_beginning
+from gpudoc.fix.rewrites.sample_beginning import beginning_of, keep_beginning, reached
 from gpudoc.fix.rewrites.workers import ITERABLES, changed_meanwhile, why_not_in_workers
 from gpudoc.fix.rewrites.written import written_later
 from gpudoc.fix.source import Node, Source
@@ -26,7 +26,6 @@ from gpudoc.fix.tree import (
     is_literal,
     is_true,
     local_class,
-    local_functions,
     methods,
     words,
 )
@@ -34,7 +33,6 @@ from gpudoc.fix.tree import (
 ID = "sample-each-epoch"
 # of a step: what reading samples takes at least, so that keeping them may pay
 _LEAST_SHARE = 0.1
-_DEPTH = 3
 _BASES = frozenset({"Dataset", "object", "Generic"})
 # give an index as a plain number
 _SAMPLERS = frozenset({"RandomSampler", "SequentialSampler", "DistributedSampler", "WeightedRandomSampler"})
@@ -47,7 +45,7 @@ def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
     reads = methods(owner).get("__getitem__") if owner is not None else None
     if call is None or owner is None or reads is None or reads.decorators or ITERABLES & set(bases(source, owner)):
         return []
-    if _share(source, evidence, _reached(source, owner, [reads])) < _LEAST_SHARE:
+    if _share(source, evidence, reached(source, owner, [reads])) < _LEAST_SHARE:
         return []
     site = RewriteSite(ID, Claim.EXACT, source, reads)
     imported = import_edits(source, "functools")
@@ -57,7 +55,7 @@ def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
         return [site.refuse(reason)]
     if reason := _why_not_whole(source, call, owner, reads):
         kept = [] if changed_meanwhile(source, call, owner) else beginning_of(source, owner, reads)
-        pays = _share(source, evidence, _reached(source, owner, kept)) >= _LEAST_SHARE
+        pays = _share(source, evidence, reached(source, owner, kept)) >= _LEAST_SHARE
         beginning = keep_beginning(site, reads, kept) if pays else None
         return [beginning or site.refuse(reason)]
     decorator = insert_line(source, source.line(reads), source.indent(reads) + "@functools.cache")
@@ -69,17 +67,6 @@ def _share(source: Source, evidence: RunEvidence, parts: Sequence[Node]) -> floa
     spans = [(source.line(one), source.last_line(one)) for one in parts]
     lines = evidence.lines_in(source.path, least=0.0)
     return sum(hot.share for hot in lines if any(first <= hot.line <= last for first, last in spans))
-
-
-def _reached(source: Source, owner: cst.ClassDef, parts: Sequence[Node]) -> list[Node]:
-    """Some parts of a data set with the functions of this file that they call."""
-    found: list[Node] = [*parts]
-    for _ in range(_DEPTH):
-        for call in [call for function in found for call in calls(function)]:
-            own = methods(owner).get(called(call)) if dotted(call.func).startswith("self.") else None
-            inner = [own] if own is not None else local_functions(source, called(call))
-            found += [one for one in inner if one not in found]
-    return found
 
 
 def _why_nothing_is_kept(source: Source, owner: cst.ClassDef, reads: Function) -> str:
