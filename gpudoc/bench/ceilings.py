@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeVar
 
 from gpudoc.bench.model import Ceiling, Measurement, NoCeiling, Situation
 from gpudoc.facts.identify import gpu_at, with_address
-from gpudoc.facts.model import Absent, Fact, Gpu
+from gpudoc.facts.model import Absent, Gpu, known
 from gpudoc.knowledge.rates import (
     Rate,
     Unknown,
@@ -18,8 +17,6 @@ from gpudoc.knowledge.rates import (
     pcie_gb_per_s,
 )
 from gpudoc.units import format_count
-
-_T = TypeVar("_T")
 
 # GPUs whose sisters on an Arm board (GH200, GB200) reach the host by NVLink-C2C, several times faster than PCIe
 _MAYBE_C2C = ((9, 0), (10, 0), (10, 3))
@@ -94,25 +91,21 @@ def spec_of(situation: Situation) -> GpuSpec | None:
     gpu = situation.gpu
     if gpu is None:
         return None
-    capability = _known(gpu.capability)
+    capability = known(gpu.capability)
     if capability is None:
         return None
     pci = situation.pci
     # torch's count is that of the MIG slice that is used; the driver's is that of the whole card
-    count = int(situation.environment.get("sm_count", 0)) or _known(gpu.sm_count) or 0
+    count = int(situation.environment.get("sm_count", 0)) or known(gpu.sm_count) or 0
     return GpuSpec(
         capability=capability,
         sm_count=count,
-        brand=_known(gpu.brand),
+        brand=known(gpu.brand),
         device_id=pci.device_id if pci else None,
-        sm_clock_mhz=_known(gpu.sm_clock_max_mhz),
-        memory_clock_mhz=_known(gpu.memory_clock_max_mhz),
-        memory_bus_bits=_known(gpu.memory_bus_bits),
+        sm_clock_mhz=known(gpu.sm_clock_max_mhz),
+        memory_clock_mhz=known(gpu.memory_clock_max_mhz),
+        memory_bus_bits=known(gpu.memory_bus_bits),
     )
-
-
-def _known(fact: Fact[_T]) -> _T | None:
-    return None if isinstance(fact, Absent) else fact
 
 
 def _gpu_matmul(row: Measurement, situation: Situation) -> Ceiling | NoCeiling:

@@ -6,41 +6,33 @@ import math
 import os
 import platform
 from pathlib import Path
-from typing import TypeVar
 
 import psutil
 
 from gpudoc.bench.model import BENCH_VERSION, Parameter
 from gpudoc.bench.sampling import SamplingPlan
 from gpudoc.facts.identify import gpu_at
-from gpudoc.facts.model import Absent, Fact, Gpu, Machine
+from gpudoc.facts.model import Absent, Gpu, Machine, known_or
 from gpudoc.facts.numa import cpus_of_node
 from gpudoc.process.cpu_load import cpus_allowed
 from gpudoc.process.openmp import own_openmp
 from gpudoc.units import GIB
-
-T = TypeVar("T")
 
 QUICK_S, FULL_S = 11.0, 80.0
 # a quick run takes few samples in each of more processes, so that they lie as far apart in time as they can
 CPU_ROUNDS, QUICK_CPU_ROUNDS = 3, 5
 
 
-def known(fact: Fact[T], otherwise: T) -> T:
-    """The fact, or `otherwise` when it is absent."""
-    return otherwise if isinstance(fact, Absent) else fact
-
-
 def make_plan(device: str, machine: Machine, *, quick: bool, only: tuple[str, ...], data: Path | None) -> SamplingPlan:
     """Threads, sizes and seconds for the measuring process."""
     host = machine.host
-    usable = known(host.cpus_usable, float(cpus_allowed()))
-    physical = known(host.cpu_cores_physical, psutil.cpu_count(logical=False) or 1)
+    usable = known_or(host.cpus_usable, float(cpus_allowed()))
+    physical = known_or(host.cpu_cores_physical, psutil.cpu_count(logical=False) or 1)
     near = near_cpus(device, machine)
     if near:
         # what is bound to a node has its cores only, in the CPU's cases too
         usable = min(usable, float(len(near)))
-        physical = physical * len(near) // known(host.cpu_count, os.cpu_count() or len(near))
+        physical = physical * len(near) // known_or(host.cpu_count, os.cpu_count() or len(near))
     return SamplingPlan(
         device=device,
         only=only,
@@ -49,11 +41,11 @@ def make_plan(device: str, machine: Machine, *, quick: bool, only: tuple[str, ..
         budget_s=QUICK_S if quick else FULL_S,
         data=str(data.resolve()) if data else "",
         threads=max(1, min(physical, math.floor(usable))),
-        cpu_flags=known(host.cpu_flags, ()),
-        last_level_cache_bytes=known(host.last_level_cache_bytes, 0),
-        memory_bytes=known(host.memory_available_bytes, psutil.virtual_memory().available),
-        num_gpus=len(known(machine.gpus, ())),
-        is_exclusive=any(known(gpu.compute_mode, "").startswith("exclusive") for gpu in known(machine.gpus, ())),
+        cpu_flags=known_or(host.cpu_flags, ()),
+        last_level_cache_bytes=known_or(host.last_level_cache_bytes, 0),
+        memory_bytes=known_or(host.memory_available_bytes, psutil.virtual_memory().available),
+        num_gpus=len(known_or(machine.gpus, ())),
+        is_exclusive=any(known_or(gpu.compute_mode, "").startswith("exclusive") for gpu in known_or(machine.gpus, ())),
         bind_cpus=near,
     )
 
@@ -61,9 +53,10 @@ def make_plan(device: str, machine: Machine, *, quick: bool, only: tuple[str, ..
 def near_cpus(device: str, machine: Machine) -> tuple[int, ...]:
     """The CPUs of the GPU's NUMA node that this process may use; empty where one node is all, or it is not known."""
     gpu = gpu_of(device, machine)
-    if gpu is None or isinstance(gpu.numa_node, Absent) or gpu.numa_node < 0 or known(machine.host.numa_nodes, 1) < 2:
+    node = -1 if gpu is None else known_or(gpu.numa_node, -1)
+    if node < 0 or known_or(machine.host.numa_nodes, 1) < 2:
         return ()
-    near = cpus_of_node(gpu.numa_node)
+    near = cpus_of_node(node)
     return () if isinstance(near, Absent) else tuple(sorted(set(near) & os.sched_getaffinity(0)))
 
 
@@ -75,26 +68,26 @@ def describe(plan: SamplingPlan, machine: Machine) -> dict[str, Parameter]:
         "device": plan.device.partition(":")[0],
         "mode": "quick" if plan.quick else "full",
         "rounds": plan.rounds,
-        "cpu": known(host.cpu_model, platform.processor() or "unknown"),
+        "cpu": known_or(host.cpu_model, platform.processor() or "unknown"),
         "threads": plan.threads,
-        "memory_gib": round(known(host.memory_total_bytes, psutil.virtual_memory().total) / GIB),
+        "memory_gib": round(known_or(host.memory_total_bytes, psutil.virtual_memory().total) / GIB),
         "last_level_cache_bytes": plan.last_level_cache_bytes,
-        "system": known(host.system, platform.system()),
-        "kernel": known(host.kernel, platform.release()),
+        "system": known_or(host.system, platform.system()),
+        "kernel": known_or(host.kernel, platform.release()),
         **_openmp(),
         "virtualised": "yes" if "hypervisor" in plan.cpu_flags else "no",
     }
     gpu = gpu_of(plan.device, machine)
     if gpu is not None:
-        capability = known(gpu.capability, (0, 0))
+        capability = known_or(gpu.capability, (0, 0))
         values |= {
-            "gpu": known(gpu.name, "unknown"),
+            "gpu": known_or(gpu.name, "unknown"),
             "gpus": plan.num_gpus,
             "capability": f"{capability[0]}.{capability[1]}",
-            "gpu_memory_gib": round(known(gpu.memory_total_bytes, 0) / GIB),
-            "pci_address": known(gpu.pci_address, ""),
+            "gpu_memory_gib": round(known_or(gpu.memory_total_bytes, 0) / GIB),
+            "pci_address": known_or(gpu.pci_address, ""),
             "near_cpus": len(plan.bind_cpus),
-            "driver": known(machine.driver.library_version, "unknown"),
+            "driver": known_or(machine.driver.library_version, "unknown"),
         }
     return values
 

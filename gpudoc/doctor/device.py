@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from gpudoc.doctor.causes.live import is_jetson, nvml_gpus, pci_gpus, value, variables
+from gpudoc.doctor.causes.live import is_jetson, nvml_gpus, pci_gpus, variables
 from gpudoc.doctor.diagnose import diagnose
 from gpudoc.doctor.model import Evidence, Expectation, Finding, Observation, Setting
 from gpudoc.doctor.registry import CATALOGUE, fill
 from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.facts.identify import gpu_at
-from gpudoc.facts.model import Absent, Machine
+from gpudoc.facts.model import Absent, Machine, known_or
 from gpudoc.facts.topology import AMD, NVIDIA
 from gpudoc.frozen import dataclass
 from gpudoc.patterns import Pattern
@@ -67,7 +67,7 @@ def choose(device: str, machine: Machine) -> Choice:
 def has_gpu(machine: Machine) -> bool:
     """Whether a GPU that torch could use is in the machine, working or not: on the bus, known to NVML, or to torch."""
     # a Jetson's GPU sits on no bus, and older ones have no NVML
-    if nvml_gpus(machine) or value(machine.torch.device_count, 0) > 0 or is_jetson(machine):
+    if nvml_gpus(machine) or known_or(machine.torch.device_count, 0) > 0 or is_jetson(machine):
         return True
     vendors = (NVIDIA, AMD) if machine.torch.accelerator == "rocm" else (NVIDIA,)
     return any(pci_gpus(machine, vendor) for vendor in vendors)
@@ -75,7 +75,7 @@ def has_gpu(machine: Machine) -> bool:
 
 def _problem(machine: Machine, index: int, asked: bool) -> Finding | None:
     torch = machine.torch
-    failed = next((c for c in value(torch.kernel_checks, ()) if c.device == index and not c.ran and c.error), None)
+    failed = next((c for c in known_or(torch.kernel_checks, ()) if c.device == index and not c.ran and c.error), None)
     count = torch.device_count
     if torch.is_available is True and failed is None:
         if isinstance(count, Absent) or index < count:

@@ -7,6 +7,7 @@ from dataclasses import field
 from typing import TypeVar, Union
 
 from gpudoc.frozen import dataclass
+from gpudoc.patterns import Pattern
 
 T = TypeVar("T")
 
@@ -53,6 +54,12 @@ class DeviceNode:
     exists: bool
     opens: Fact[bool] = NOT_READ
     error: str = ""
+
+    @property
+    def refusal(self) -> str:
+        """EPERM where the device cgroup refused to open it, EACCES where the file's mode did, '' otherwise."""
+        code = self.error.split(":", 1)[0]
+        return code if code in ("EPERM", "EACCES") else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,6 +262,11 @@ class Package:
     requires: tuple[str, ...] = ()
 
 
+def normal_name(name: str) -> str:
+    """A distribution's name as the package index compares it: lower case, one dash."""
+    return Pattern(r"[-_.]+").sub("-", name).lower()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PythonFacts:
     """The Python that is examined, and how it is managed: 'uv', 'conda', 'venv', 'system', 'notebook'."""
@@ -380,8 +392,13 @@ class Machine:
 
 
 def known(fact: Fact[T]) -> T | None:
-    """The fact's value, or None when it is absent: for wording only, never for a judgement."""
+    """The fact's value, or None when it is absent, for whom the reason of its absence makes no difference."""
     return None if isinstance(fact, Absent) else fact
+
+
+def known_or(fact: Fact[T], otherwise: T) -> T:
+    """The fact's value, or `otherwise` where its absence answers the caller's question just so."""
+    return otherwise if isinstance(fact, Absent) else fact
 
 
 def fact_at(facts: object, path: str) -> object:

@@ -72,6 +72,12 @@ class FixResult:
         return ExitCode.NOT_DONE if self.untried or self.unequal else ExitCode.OK
 
 
+def check_writable(path: Path) -> None:
+    """GpudocError where the file's mode allows nobody to write it; root could, but somebody meant it."""
+    if not path.stat().st_mode & 0o222:
+        raise GpudocError(f"{name_of(path)} is not writable", hint=f"chmod u+w {quote_path(path)}; or --patch FILE")
+
+
 def write_changes(result: FixResult) -> FixResult:
     """Write what was proved; GpudocError, before anything, where a file was changed meanwhile or is not writable."""
     changed = [path for path in result.before if result.before[path] != result.after[path]]
@@ -80,8 +86,7 @@ def write_changes(result: FixResult) -> FixResult:
             now = path.read_bytes()
         except OSError as problem:
             raise GpudocError(f"{name_of(path)} can no longer be read: {problem.strerror}") from problem
-        if not path.stat().st_mode & 0o222:
-            raise GpudocError(f"{name_of(path)} is not writable", hint=f"chmod u+w {quote_path(path)}; or --patch FILE")
+        check_writable(path)
         if now != result.before[path].encode("utf-8"):
             raise GpudocError(
                 f"{name_of(path)} was changed while fix was running, so fix did not write its change",

@@ -22,7 +22,7 @@ from gpudoc.fix.model import Candidate, Claim, Refusal, RunEvidence, name_of
 from gpudoc.fix.options import FixOptions
 from gpudoc.fix.proof import FixProof, equal_to_itself, judge, judge_alive
 from gpudoc.fix.propose import propose_in
-from gpudoc.fix.result import FixResult, write_changes
+from gpudoc.fix.result import FixResult, check_writable, write_changes
 from gpudoc.fix.rewrites import OF_MEMORY, REWRITES
 from gpudoc.fix.rewrites.loader import ONE_WORKER, WORKERS
 from gpudoc.fix.rewrites.precision import ID as FLOAT64
@@ -56,7 +56,9 @@ def run(options: FixOptions, progress: Progress = SILENT) -> FixResult:
     if not options.command:
         raise GpudocError("nothing to fix: put a command after --", hint="gpudoc fix -- python train.py")
     deadline, command = Deadline(budget_s=options.budget_s), checked(options.command)
-    _check_place(command.words)
+    script = _checked_script(command.words)
+    if options.write and script is not None:
+        check_writable(script)
     found = what_can_be()
     if not found.is_whole and not (found.files and options.network):
         why = "; ".join(found.why_not) or "reason unknown"
@@ -76,11 +78,13 @@ def run(options: FixOptions, progress: Progress = SILENT) -> FixResult:
     return write_changes(result) if options.write and not result.interrupted else result
 
 
-def _check_place(words: tuple[str, ...]) -> None:
-    """GpudocError where the script lies outside of this folder: a diff names files below it."""
+def _checked_script(words: tuple[str, ...]) -> Path | None:
+    """The script, if there is one; GpudocError where it lies outside of this folder, as a diff names files below it."""
     script, here = script_file(words), Path.cwd().resolve()
-    if script is None or not script.is_file() or script.resolve().is_relative_to(here):
-        return
+    if script is None or not script.is_file():
+        return None
+    if script.resolve().is_relative_to(here):
+        return script
     python = words[0] if "/" not in words[0] else str(Path(words[0]).absolute())
     there = script.resolve()
     again = shlex.join([python, *(there.name if Path(word) == script else word for word in words[1:])])

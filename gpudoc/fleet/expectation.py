@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeVar
 
 from gpudoc.bench.ceilings import GpuSpec, matmul_ceiling, memory_ceiling
 from gpudoc.bench.model import Ceiling, NoCeiling
 from gpudoc.bench.verdicts import normal_share
-from gpudoc.facts.model import Absent, Fact
+from gpudoc.facts.model import Absent, known
 from gpudoc.fleet.record import FleetGpu, FleetRecord, Measure
 from gpudoc.fleet.scores import values_of
 from gpudoc.knowledge.rates import pcie_formula, pcie_gb_per_s
 from gpudoc.stats import median
 
-_T = TypeVar("_T")
 _ENOUGH = 16
 
 
@@ -79,19 +77,19 @@ def _expected(measure: Measure, model: str, members: list[tuple[FleetGpu, float]
 
 
 def _ceiling(measure: Measure, gpu: FleetGpu) -> tuple[Ceiling | NoCeiling, float]:
-    capability = _known(gpu.capability)
+    capability = known(gpu.capability)
     if capability is None:
         return NoCeiling("the capability is not known"), 0.0
     spec = GpuSpec(
         capability=capability,
-        sm_count=_known(gpu.sm_count) or 0,
-        brand=_known(gpu.brand),
-        device_id=_known(gpu.device_id),
-        sm_clock_mhz=_known(gpu.sm_clock_max_mhz),
-        memory_clock_mhz=_known(gpu.memory_clock_max_mhz),
-        memory_bus_bits=_known(gpu.memory_bus_bits),
+        sm_count=known(gpu.sm_count) or 0,
+        brand=known(gpu.brand),
+        device_id=known(gpu.device_id),
+        sm_clock_mhz=known(gpu.sm_clock_max_mhz),
+        memory_clock_mhz=known(gpu.memory_clock_max_mhz),
+        memory_bus_bits=known(gpu.memory_bus_bits),
     )
-    generation, width = _known(gpu.link_generation_max), _known(gpu.link_width_max)
+    generation, width = known(gpu.link_generation_max), known(gpu.link_width_max)
     normal = normal_share(measure.name, measure.parameters, generation or 0)
     if normal is None:
         return NoCeiling("what is normal is not known"), 0.0
@@ -103,7 +101,3 @@ def _ceiling(measure: Measure, gpu: FleetGpu) -> tuple[Ceiling | NoCeiling, floa
     if measure.name not in ("h2d", "d2h") or generation is None or width is None or rate is None:
         return NoCeiling("the link is not known"), 0.0
     return Ceiling(rate, pcie_formula(generation, width)), normal
-
-
-def _known(fact: Fact[_T]) -> _T | None:
-    return None if isinstance(fact, Absent) else fact

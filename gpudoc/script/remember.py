@@ -7,17 +7,15 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from gpudoc.errors import GpudocError
 from gpudoc.facts.identify import gpu_at
-from gpudoc.facts.model import Absent, Fact, Gpu, Machine
+from gpudoc.facts.model import Gpu, Machine, known
 from gpudoc.patterns import Pattern
 from gpudoc.profile import store
 from gpudoc.profile.match import FieldDifference, differences
 from gpudoc.profile.model import Hardware, Profile, WorkloadKey
 
-T = TypeVar("T")
 BATCH = "{batch}"
 # how long a run lasts, where it writes and what it is called change neither memory nor speed of a step
 _IDLE_OPTION = Pattern(
@@ -82,23 +80,23 @@ def hardware_of(machine: Machine, *, device: str, torch: str = "", limit_bytes: 
     """This kind of machine as a profile names it; memory is the card's or, on a CPU, the host's or the given limit."""
     host, build = machine.host, machine.torch
     common = {
-        "torch": torch or _known(build.version) or "",
-        "cpu_cores": _known(host.cpus_usable),
-        "ram_bytes": _known(host.memory_total_bytes),
-        "shm_bytes": _known(host.shm_total_bytes),
+        "torch": torch or known(build.version) or "",
+        "cpu_cores": known(host.cpus_usable),
+        "ram_bytes": known(host.memory_total_bytes),
+        "shm_bytes": known(host.shm_total_bytes),
     }
     if device == "cpu":
-        memory = limit_bytes or _known(host.memory_total_bytes)
+        memory = limit_bytes or known(host.memory_total_bytes)
         return Hardware.model_validate(
-            {"device": "cpu", "name": _known(host.cpu_model) or "", "memory_bytes": memory, **common}
+            {"device": "cpu", "name": known(host.cpu_model) or "", "memory_bytes": memory, **common}
         )
     gpu = gpu_at(int(device.partition(":")[2] or 0), machine) or Gpu(index=0)
     found = {
-        "name": _known(gpu.name) or "",
-        "capability": _known(gpu.capability),
-        "memory_bytes": _known(gpu.memory_total_bytes),
-        "power_limit_w": _known(gpu.power_limit_w),
-        "driver": _known(machine.driver.module_version),
+        "name": known(gpu.name) or "",
+        "capability": known(gpu.capability),
+        "memory_bytes": known(gpu.memory_total_bytes),
+        "power_limit_w": known(gpu.power_limit_w),
+        "driver": known(machine.driver.module_version),
     }
     return Hardware.model_validate({"device": "cuda", **found, **common})
 
@@ -203,7 +201,3 @@ def _words(command: Sequence[str]) -> list[str]:
 def _without_path(word: str) -> str:
     name, equals, value = word.rpartition("=")
     return name + equals + (Path(value).name if "/" in value else value)
-
-
-def _known(fact: Fact[T]) -> T | None:
-    return None if isinstance(fact, Absent) else fact

@@ -170,6 +170,17 @@ def test_a_file_without_write_permission_is_not_written(tmp_path):
     assert path.read_text() == "a\n"
 
 
+def test_a_script_without_write_permission_is_refused_before_anything_is_started(tmp_path, monkeypatch):
+    script = tmp_path / "train.py"
+    script.write_text("print(1)\n")
+    script.chmod(0o444)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("gpudoc.fix.run.what_can_be", lambda: pytest.fail("a launch was prepared"))
+    with pytest.raises(GpudocError, match=r"train\.py is not writable") as raised:
+        run(FixOptions(command=(sys.executable, "train.py"), write=True))
+    assert "--patch" in raised.value.hint
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -8,7 +8,7 @@ from gpudoc.doctor.cards import cards_at
 from gpudoc.doctor.causes import live
 from gpudoc.doctor.causes.per_gpu import skip_of
 from gpudoc.doctor.model import Card, Evidence, Finder, Finding, Severity, Skip
-from gpudoc.facts.model import Absent, Fact, Gpu, KernelCheck, Machine
+from gpudoc.facts.model import Absent, Fact, Gpu, KernelCheck, Machine, known_or
 from gpudoc.facts.topology import NVIDIA
 from gpudoc.knowledge.drivers import cuda_of_driver, driver_floor, driver_runs_cuda
 from gpudoc.knowledge.wheels import fit
@@ -24,7 +24,7 @@ def nvidia_gpu_in_reach(machine: Machine) -> bool:
     """Whether an NVIDIA GPU is in the machine and meant for this process: a container without access has none."""
     if live.nvml_gpus(machine) or live.is_jetson(machine):
         return True
-    if live.value(machine.container.kind, "none") != "none" and not live.gpu_nodes(machine):
+    if known_or(machine.container.kind, "none") != "none" and not live.gpu_nodes(machine):
         return False
     return bool(live.pci_gpus(machine, NVIDIA)) and not live.is_wsl(machine)
 
@@ -66,7 +66,7 @@ def find_jetson_wheel(evidence: Evidence) -> Iterator[Finding | Skip]:
     machine = evidence.machine
     if not live.is_jetson(machine):
         return
-    archs = live.value(machine.torch.arch_list, ())
+    archs = known_or(machine.torch.arch_list, ())
     if machine.torch.accelerator == "cpu" or (archs and _OF_JETSONS.isdisjoint(archs)):
         seen = (
             live.observe("torch", f"{machine.torch.version}, built for {machine.torch.accelerator}", "torch"),
@@ -86,7 +86,7 @@ def find_driver_too_old(evidence: Evidence) -> Iterator[Finding | Skip]:
     if isinstance(carried, Absent):
         yield Skip(f"driver.cuda_version: {carried.reason}")
         return
-    compat = live.value(machine.driver.libcuda_cuda_version, carried)
+    compat = known_or(machine.driver.libcuda_cuda_version, carried)
     if driver_runs_cuda(carried, built) or (driver_runs_cuda(compat, built) and machine.driver.cu_init_code == 0):
         return
     needed = driver_floor(built, windows=machine.has_windows_driver)
@@ -163,7 +163,7 @@ def find_failed_kernel(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 def _checks(machine: Machine) -> tuple[KernelCheck, ...]:
-    return live.value(machine.torch.kernel_checks, ())
+    return known_or(machine.torch.kernel_checks, ())
 
 
 def find_mps(evidence: Evidence) -> Iterator[Finding | Skip]:

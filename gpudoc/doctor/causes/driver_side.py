@@ -9,7 +9,7 @@ from gpudoc.doctor.causes.per_gpu import read, skip_of
 from gpudoc.doctor.causes.visibility import MASKS, read_mask
 from gpudoc.doctor.model import Card, Evidence, Finding, Observation, Severity, Skip
 from gpudoc.facts.children import STUCK
-from gpudoc.facts.model import NOT_SUPPORTED, Absent, Fact, Gpu, GpuProcess, Machine
+from gpudoc.facts.model import NOT_SUPPORTED, Absent, Fact, Gpu, GpuProcess, Machine, known_or
 from gpudoc.knowledge.error_numbers import cause_of_error
 from gpudoc.patterns import Pattern
 
@@ -102,7 +102,7 @@ def _look_at_handles(machine: Machine) -> Iterator[Finding | Skip]:
     sick = _SICK_DRIVER if 1 < len(gpus) == len(failed) else _SICK_GPU
     for gpu, code in failed:
         cause, confidence = cause_of_error("nvml", code, "asked", of_gpu=True) or sick
-        seen = live.seen_of(gpu, f"code {code} from {live.value(gpu.nvml_question, 'NVML')}")
+        seen = live.seen_of(gpu, f"code {code} from {known_or(gpu.nvml_question, 'NVML')}")
         yield Finding(id=cause, confidence=confidence, cards=(Card.of(gpu),), evidence=(seen,))
     if not failed and isinstance(machine.gpus, Absent):
         yield from _not_answering(machine, machine.gpus.reason, "NVML")
@@ -193,7 +193,7 @@ def look_at_cuda(evidence: Evidence) -> Iterator[Finding | Skip]:
         live.observe("cuInit", f"code {code}: {machine.driver.cu_init_name}", "libcuda"),
         live.observe("libcuda", machine.driver.libcuda_path, "/proc/self/maps"),
     )
-    if live.is_wsl(machine) and "/wsl/" not in live.value(machine.driver.libcuda_path, "/wsl/"):
+    if live.is_wsl(machine) and "/wsl/" not in known_or(machine.driver.libcuda_path, "/wsl/"):
         severity = "broken" if code else "warning"
         yield Finding(id="wsl_wrong_driver_inside", severity=severity, confidence=0.95, evidence=seen)  # type: ignore[arg-type]
     elif code != 0:
@@ -234,6 +234,6 @@ def _details(machine: Machine, cause: str) -> tuple[Observation, ...]:
     if cause == "libcuda_mismatch_803":
         return _versions(machine)[:1]
     if cause == "fabric_manager_not_running":
-        states = {live.value(gpu.fabric_state, "") for gpu in live.nvml_gpus(machine)} - {""}
+        states = {known_or(gpu.fabric_state, "") for gpu in live.nvml_gpus(machine)} - {""}
         return (live.observe("fabric", ", ".join(sorted(states)) or "no state", "NVML"),)
     return ()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.live import nvml_gpus, value
+from gpudoc.doctor.causes.live import nvml_gpus
 from gpudoc.doctor.causes.sign import text_finder, words
 from gpudoc.doctor.model import Evidence, Finding, Severity, Skip, observe
-from gpudoc.facts.model import Absent, GpuProcess
+from gpudoc.facts.model import Absent, GpuProcess, known_or
 from gpudoc.facts.readers.model import CleanText
 from gpudoc.units import MIB, format_bytes
 
@@ -17,8 +17,8 @@ _RAN_OUT = words("out of memory")
 def _find_contexts(text: CleanText, evidence: Evidence) -> Iterator[Finding | Skip]:
     """Several processes on GPU 0 that hold a context and no more, while another one trains."""
     for gpu in nvml_gpus(evidence.machine):
-        processes: tuple[GpuProcess, ...] = value(gpu.processes, ())
-        held = sorted(size for p in processes if (size := value(p.memory_bytes, 0)) > 100 * MIB)
+        processes: tuple[GpuProcess, ...] = known_or(gpu.processes, ())
+        held = sorted(size for p in processes if (size := known_or(p.memory_bytes, 0)) > 100 * MIB)
         names = {p.name for p in processes if not isinstance(p.name, Absent)}
         # a bare CUDA context takes 200 to 900 MiB: several of that size beside one that trains
         contexts = [h for h in held if h < 1100 * MIB]

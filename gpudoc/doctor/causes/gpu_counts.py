@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.live import in_container, is_wsl, nodes, nvml_gpus, observe, pci_gpus, variables
+from gpudoc.doctor.causes.live import NO_GPU_ASKED, in_container, is_wsl, nodes, nvml_gpus, observe, pci_gpus, variables
 from gpudoc.doctor.causes.visibility import read_mask
 from gpudoc.doctor.model import Card, Evidence, Finder, Finding, Skip
 from gpudoc.facts.identify import short_address
@@ -12,7 +12,6 @@ from gpudoc.facts.model import NOT_SUPPORTED, Absent, Fact, Gpu, Machine, PciDev
 from gpudoc.facts.topology import EXCLUDED, NO_DRIVER, NVIDIA
 
 _OPTION = "--expect-gpus"
-_ANY = ("", "all", "void", "none")
 
 
 def find_missing(evidence: Evidence) -> Iterator[Finding | Skip]:
@@ -50,8 +49,7 @@ def _kept_from_us(machine: Machine, device: PciDevice) -> str:
     node = None if isinstance(device.minor, Absent) else nodes(machine).get(f"/dev/nvidia{device.minor}")
     if node is None or not node.exists:
         return "not given to the container" if in_container(machine) else ""
-    refused = node.opens is False and node.error.split(":", 1)[0] in ("EPERM", "EACCES")
-    return f"{node.path} may not be opened ({node.error})" if refused else ""
+    return f"{node.path} may not be opened ({node.error})" if node.opens is False and node.refusal else ""
 
 
 def find_fewer_in_cuda(evidence: Evidence) -> Iterator[Finding | Skip]:
@@ -114,7 +112,7 @@ def _promised(evidence: Evidence) -> Iterator[tuple[int, str]]:
         of_task = next((name for name in own if variables(machine).get(name, "").strip()), "")
         yield (_num_named(variables(machine)[of_task]), of_task) if of_task else (int(on_node), "SLURM_GPUS_ON_NODE")
     given = variables(machine).get("NVIDIA_VISIBLE_DEVICES", "")
-    if in_container(machine) and given not in _ANY:
+    if in_container(machine) and given not in (*NO_GPU_ASKED, "all"):
         yield _num_named(given), "NVIDIA_VISIBLE_DEVICES"
 
 

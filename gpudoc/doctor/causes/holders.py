@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from gpudoc.doctor.causes.live import name_of, nvml_gpus, observe, told_gpus, value
+from gpudoc.doctor.causes.live import name_of, nvml_gpus, observe, told_gpus
 from gpudoc.doctor.causes.memory import RAN_OUT
 from gpudoc.doctor.causes.per_gpu import read, skip_of
 from gpudoc.doctor.causes.sign import origin_of, quote, text_finder, words
 from gpudoc.doctor.model import Card, Evidence, Finder, Finding, Observation, Remedy, Severity, Skip
 from gpudoc.doctor.remedies import do
-from gpudoc.facts.model import Absent, Fact, Gpu, GpuProcess
+from gpudoc.facts.model import Absent, Fact, Gpu, GpuProcess, known_or
 from gpudoc.facts.readers.model import CleanText
 from gpudoc.patterns import Pattern
 from gpudoc.shell import is_name
@@ -46,19 +46,19 @@ def share_used(gpu: Gpu) -> Fact[float]:
 
 def is_full(gpu: Gpu) -> bool:
     """Whether less than a tenth of the card is free."""
-    return value(share_used(gpu), 0.0) > _FULL
+    return known_or(share_used(gpu), 0.0) > _FULL
 
 
 def holders_of(gpu: Gpu) -> tuple[GpuProcess, ...]:
     """The processes on the card that are not known to be gone, the largest first."""
-    alive = [process for process in value(gpu.processes, ()) if process.alive is not False]
-    return tuple(sorted(alive, key=lambda process: -value(process.memory_bytes, 0)))
+    alive = [process for process in known_or(gpu.processes, ()) if process.alive is not False]
+    return tuple(sorted(alive, key=lambda process: -known_or(process.memory_bytes, 0)))
 
 
 def describe_holder(process: GpuProcess) -> str:
     """'ann's python train.py (pid 4711, for 3 h 05 min, slurm 88) holds 71.2 GiB', as far as it is known."""
-    what = value(process.command, "") or value(process.name, "") or "a process"
-    user = value(process.user, "")
+    what = known_or(process.command, "") or known_or(process.name, "") or "a process"
+    user = known_or(process.user, "")
     beside = [f"pid {process.pid}"]
     if not isinstance(process.age_s, Absent):
         beside.append(f"for {format_seconds(process.age_s)}")
@@ -73,7 +73,7 @@ def number_of(place: str) -> str:
 
 
 def _seen(gpu: Gpu, origin: str) -> Observation:
-    room, total = 1 - value(share_used(gpu), 0.0), value(gpu.memory_total_bytes, 0)
+    room, total = 1 - known_or(share_used(gpu), 0.0), known_or(gpu.memory_total_bytes, 0)
     free = f"{format_bytes(room * total)} of {format_bytes(total)} free"
     holders = holders_of(gpu)
     who = "; ".join(describe_holder(process) for process in holders[:2]) or "no process is shown"
@@ -85,7 +85,7 @@ def end_of(process: GpuProcess) -> str:
     """The command that ends a process of the caller's gently; '' for anybody else's."""
     if process.own is not True:
         return ""
-    job, container = value(process.job, ""), value(process.container, "")
+    job, container = known_or(process.job, ""), known_or(process.container, "")
     kind, _, number = (job if job.startswith("slurm ") else container).partition(" ")
     number = number.split(" (")[0]
     if kind in _ENDED_BY and is_name(number):
@@ -103,10 +103,10 @@ def remedies(gpus: Sequence[Gpu], full: Sequence[Gpu]) -> tuple[Remedy, ...]:
                 step = do("End it if you no longer need it, as it is yours; it may save its state first.", command)
                 steps.setdefault(command, step)
             else:
-                asked.setdefault(value(process.user, "") or "its owner", []).append(gpu.index)
+                asked.setdefault(known_or(process.user, "") or "its owner", []).append(gpu.index)
     about = {user: f"GPU {', '.join(map(str, sorted(set(indices))))}" for user, indices in asked.items()}
     ask = [do(f"Ask {user} about {of}; do not end somebody else's work yourself.") for user, of in about.items()]
-    free = next((gpu for gpu in gpus if value(share_used(gpu), 1.0) < _HALF), None)
+    free = next((gpu for gpu in gpus if known_or(share_used(gpu), 1.0) < _HALF), None)
     other = "" if free is None else f"CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES={free.index} python train.py"
     take = () if free is None else (do(f"Use GPU {free.index} instead, which has free memory.", other),)
     look = do("See which processes have the device open.", "sudo fuser -v /dev/nvidia*")
@@ -126,10 +126,10 @@ def find_held(evidence: Evidence) -> Iterator[Finding | Skip]:
     yield from skip_of((room.reason, gpu.index) for gpu, room in rooms if isinstance(room, Absent))
     if not rooms:
         yield Skip("NVML lists no GPU")
-    gpus = tuple(gpu for gpu in nvml_gpus(evidence.machine) if value(gpu.nvml_code, 0) == 0)
+    gpus = tuple(gpu for gpu in nvml_gpus(evidence.machine) if known_or(gpu.nvml_code, 0) == 0)
     held = [gpu for gpu in gpus if is_full(gpu) and _taken(gpu)]
     severity: Severity = "warning" if held else "info"
-    held = held or [gpu for gpu in gpus if value(share_used(gpu), 0.0) > _HALF and holders_of(gpu)]
+    held = held or [gpu for gpu in gpus if known_or(share_used(gpu), 0.0) > _HALF and holders_of(gpu)]
     if held:
         count = f"{len(held)} of {len(gpus)} GPUs" if len(gpus) > 1 else "The GPU"
         state, sure = ("full", 0.9) if severity == "warning" else ("in use", 0.7)
@@ -146,9 +146,9 @@ def find_held(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 def _taken(gpu: Gpu) -> bool:
     """Whether somebody took it: a process that is shown, or more than a driver keeps for itself and none shown."""
-    dead = any(process.alive is False for process in value(gpu.processes, ()))
-    total = value(gpu.memory_total_bytes, 0)
-    return bool(holders_of(gpu)) or (not dead and value(share_used(gpu), 0.0) * total > _OWN_USE_BYTES)
+    dead = any(process.alive is False for process in known_or(gpu.processes, ()))
+    total = known_or(gpu.memory_total_bytes, 0)
+    return bool(holders_of(gpu)) or (not dead and known_or(share_used(gpu), 0.0) * total > _OWN_USE_BYTES)
 
 
 def _find_pasted(evidence: Evidence) -> Iterator[Finding | Skip]:
@@ -172,8 +172,8 @@ def _find_unowned(text: CleanText, evidence: Evidence) -> Iterator[Finding | Ski
     """A table in which an idle card's memory is taken and no process is listed: the table does not show the holder."""
     ran_out, empty = text.find(RAN_OUT), text.find(_NO_ROWS)
     said, shown = ran_out or text.find(_ABOUT_MEMORY), empty is None
-    for gpu in value(evidence.machine.gpus, ()):
-        used, processes = value(gpu.memory_used_bytes, 0), gpu.processes
+    for gpu in known_or(evidence.machine.gpus, ()):
+        used, processes = known_or(gpu.memory_used_bytes, 0), gpu.processes
         owned = shown if isinstance(processes, Absent) else bool(processes)
         # a card that is full needs no complaint
         seen = said or (empty if is_full(gpu) else None)

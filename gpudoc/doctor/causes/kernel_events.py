@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from gpudoc.doctor.cards import card_at, cards_at, gpu_at, plain_address
-from gpudoc.doctor.causes.live import events, observe, pci_gpus, value
+from gpudoc.doctor.causes.live import events, observe, pci_gpus
 from gpudoc.doctor.model import Advise, Card, Evidence, Finder, Finding, Observation, Severity, Skip
 from gpudoc.doctor.xid_advice import CONTAINED, advise_for, advise_recovery, got_over
-from gpudoc.facts.model import Absent, KernelEvent, Machine
+from gpudoc.facts.model import Absent, KernelEvent, Machine, known_or
 from gpudoc.facts.topology import AMD, NVIDIA
 from gpudoc.knowledge.xids import Level, Xid, find_sxid, find_xid
 from gpudoc.patterns import Pattern
@@ -98,7 +98,7 @@ def _few(logged: Iterator[KernelEvent]) -> Iterator[KernelEvent]:
     """The first of the events that say the same of one device: a log may hold one of them ten thousand times."""
     counts: Counter[tuple[object, ...]] = Counter()
     for event in logged:
-        same = (event.kind, value(event.code, -1), value(event.pci_address, ""), bool(_FATAL.search(event.text)))
+        same = (event.kind, known_or(event.code, -1), known_or(event.pci_address, ""), bool(_FATAL.search(event.text)))
         counts[same] += 1
         if counts[same] <= _MOST_ALIKE:
             yield event
@@ -110,7 +110,7 @@ def _recovery(event: KernelEvent) -> bool:
 
 
 def _place(event: KernelEvent) -> str:
-    return plain_address(value(event.pci_address, ""))
+    return plain_address(known_or(event.pci_address, ""))
 
 
 def _from_the_driver(event: KernelEvent) -> bool:
@@ -123,7 +123,7 @@ def _row(event: KernelEvent) -> tuple[Xid | None, Level | None]:
     fixed = _fixed(event)
     if fixed is not None:
         return fixed, fixed.severity
-    code = value(event.code, -1)
+    code = known_or(event.code, -1)
     row = find_sxid(code) if event.kind == "sxid" else find_xid(code)
     level: Level | None = row.severity if row is not None else None
     if event.kind == "sxid" or code in _WORSE_BY_WORD:
@@ -215,18 +215,18 @@ def _still(card: Card | None, log: _Log) -> bool:
         return "nvml" in machine.probe_failures or not isinstance(machine.driver.nvml_code, Absent)
     if card is None:
         return _fewer(machine)
-    place = value(card.pci_address, "")
+    place = known_or(card.pci_address, "")
     if place in log.recovery and _asks(log.recovery[place], log):
         return True
     gpu = gpu_at(place, machine)
     if gpu is None:
         return _fewer(machine)
-    return gpu.lost is True or value(gpu.nvml_code, 0) != 0 or value(gpu.recovery_action, 0) != 0
+    return gpu.lost is True or known_or(gpu.nvml_code, 0) != 0 or known_or(gpu.recovery_action, 0) != 0
 
 
 def _fewer(machine: Machine) -> bool:
     """Whether NVML lists fewer GPUs than the driver holds on the bus."""
-    listed: Sequence[object] = value(machine.gpus, ())
+    listed: Sequence[object] = known_or(machine.gpus, ())
     return len(listed) < len([d for d in pci_gpus(machine, NVIDIA) if d.driver == "nvidia"])
 
 

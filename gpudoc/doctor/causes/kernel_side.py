@@ -8,11 +8,9 @@ from dataclasses import replace
 from gpudoc.doctor.cards import cards_at
 from gpudoc.doctor.causes import kernel_events, live
 from gpudoc.doctor.model import Card, Evidence, Finding, Observation, Severity, Skip
-from gpudoc.facts.model import Absent, DeviceNode, Machine, PciDevice
+from gpudoc.facts.model import Absent, DeviceNode, Machine, PciDevice, known_or
 from gpudoc.facts.topology import NVIDIA
 from gpudoc.units import format_count
-
-_NOTHING_ASKED = ("", "void", "none")
 
 
 def look_at_bus(evidence: Evidence) -> Iterator[Finding | Skip]:
@@ -28,7 +26,7 @@ def look_at_bus(evidence: Evidence) -> Iterator[Finding | Skip]:
         return
     asked = live.variables(machine).get("NVIDIA_VISIBLE_DEVICES", "")
     strongly = live.gpu_was_asked(evidence)
-    weakly = asked not in _NOTHING_ASKED
+    weakly = asked not in live.NO_GPU_ASKED
     seen = [live.observe("pci", "no GPU of NVIDIA and no accelerator of AMD", "/sys/bus/pci/devices")]
     if strongly:
         seen.append(live.observe("asked for", _what_asked(evidence), "options and environment"))
@@ -40,8 +38,8 @@ def look_at_bus(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 def _gpu_is_there(machine: Machine) -> bool:
     known = live.nvidia_is_there(machine) or live.compute_gpus_amd(machine) or live.nvml_gpus(machine)
-    seen_by_torch = live.value(machine.torch.device_count, 0) > 0 or live.value(machine.torch.mps_available, False)
-    is_apple = live.value(machine.host.system, "") == "Darwin"
+    seen_by_torch = known_or(machine.torch.device_count, 0) > 0 or known_or(machine.torch.mps_available, False)
+    is_apple = known_or(machine.host.system, "") == "Darwin"
     return bool(known) or seen_by_torch or live.is_jetson(machine) or is_apple
 
 
@@ -73,7 +71,7 @@ def look_at_answer(evidence: Evidence) -> Iterator[Finding | Skip]:
     silent = [device for device in live.pci_gpus(machine, NVIDIA) if device.answers is False]
     lost = [gpu for gpu in live.nvml_gpus(machine) if gpu.lost is True]
     seen = [live.observe("config space", f"{d.address} reads as all ones", "/sys/bus/pci/devices") for d in silent]
-    seen += [live.seen_of(gpu, f"is lost (code 15 from {live.value(gpu.nvml_question, 'NVML')})") for gpu in lost]
+    seen += [live.seen_of(gpu, f"is lost (code 15 from {known_or(gpu.nvml_question, 'NVML')})") for gpu in lost]
     if seen:
         cards = (*cards_at((device.address for device in silent), machine), *map(Card.of, lost))
         yield Finding(id="gpu_fallen_off_bus", confidence=0.98, evidence=tuple(seen), cards=cards)
@@ -89,7 +87,7 @@ def look_at_kernel_driver(evidence: Evidence) -> Iterator[Finding | Skip]:
     devices = live.pci_gpus(machine, NVIDIA)
     if not devices or live.is_wsl(machine) or live.is_jetson(machine) or machine.driver.nvml_code == 0:
         return
-    holders = {device.address: live.value(device.driver, "") for device in devices}
+    holders = {device.address: known_or(device.driver, "") for device in devices}
     if "nvidia" in holders.values():
         return
     held = [f"{address}: {name or 'none'}" for address, name in holders.items()][:3]
@@ -177,10 +175,10 @@ def _no_nodes(evidence: Evidence, present: tuple[DeviceNode, ...]) -> Iterator[F
 
 def _refused_nodes(machine: Machine, refused: tuple[DeviceNode, ...]) -> Finding:
     seen = tuple(live.observe(node.path, f"cannot be opened ({node.error})", "open()") for node in refused[:3])
-    errors = {node.error.split(":", 1)[0] for node in refused}
-    if "EPERM" in errors and live.in_container(machine):
+    refusals = {node.refusal for node in refused} - {""}
+    if "EPERM" in refusals and live.in_container(machine):
         return Finding(id="container_lost_gpu_cgroup", confidence=0.95, evidence=seen)
-    if errors & {"EPERM", "EACCES"}:
+    if refusals:
         return Finding(id="device_permission_denied", confidence=0.95, evidence=seen)
     told = _not_started(machine)
     if told is not None:
@@ -192,10 +190,10 @@ def _look_at_uvm(machine: Machine) -> Iterator[Finding]:
     node = live.nodes(machine).get("/dev/nvidia-uvm")
     if node is None or (node.exists and node.opens is not False) or machine.driver.cu_init_code == 0:
         return
-    loaded = f"nvidia_uvm is {'' if 'nvidia_uvm' in live.value(machine.driver.modules, ()) else 'not '}loaded"
+    loaded = f"nvidia_uvm is {'' if 'nvidia_uvm' in known_or(machine.driver.modules, ()) else 'not '}loaded"
     module = live.observe("kernel module", loaded, "/proc/modules")
     seen = (live.observe("/dev/nvidia-uvm", node.error or "missing", "/dev"), module)
-    if node.exists and node.error.split(":", 1)[0] in ("EACCES", "EPERM"):
+    if node.exists and node.refusal:
         yield Finding(id="device_permission_denied", confidence=0.9, evidence=seen)
     else:
         yield Finding(id="nvidia_uvm_missing", confidence=0.95, evidence=seen)
@@ -207,7 +205,7 @@ def look_at_amd(evidence: Evidence) -> Iterator[Finding | Skip]:
     devices = live.compute_gpus_amd(machine)
     if not devices or live.pci_gpus(machine, NVIDIA):
         return
-    holders = [live.value(device.driver, "none") for device in devices]
+    holders = [known_or(device.driver, "none") for device in devices]
     if "amdgpu" not in holders:
         seen = (live.observe("kernel driver", ", ".join(dict.fromkeys(holders)), "/sys/bus/pci/devices"),)
         yield Finding(id="driver_missing_or_not_loaded", confidence=0.9, evidence=seen)

@@ -7,9 +7,9 @@ from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
 
-from gpudoc.doctor.causes.live import events, in_container, observe, value, variables
+from gpudoc.doctor.causes.live import events, in_container, observe, variables
 from gpudoc.doctor.model import Evidence, Finder, Finding, Skip
-from gpudoc.facts.model import Absent
+from gpudoc.facts.model import Absent, known_or
 from gpudoc.units import GIB, MIB, format_bytes
 
 _LITTLE_MEMORY_BYTES = GIB
@@ -59,7 +59,7 @@ def find_cpu_quota(evidence: Evidence) -> Iterator[Finding | Skip]:
         return
     if threads > quota + 1 and "OMP_NUM_THREADS" not in variables(machine):
         seen = (
-            observe("CPU quota", f"{quota:g} of {value(machine.host.cpu_count, 0)} CPUs", "cgroup"),
+            observe("CPU quota", f"{quota:g} of {known_or(machine.host.cpu_count, 0)} CPUs", "cgroup"),
             observe("torch.get_num_threads()", threads, "torch"),
         )
         yield Finding(id="cgroup_cpu_limit", severity="warning", confidence=0.85, evidence=seen)

@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from gpudoc.doctor.model import Card, Evidence, Observation
-from gpudoc.facts.model import Absent, DeviceNode, Fact, Gpu, KernelEvent, Machine, PciDevice, T
+from gpudoc.facts.model import Absent, DeviceNode, Gpu, KernelEvent, Machine, PciDevice, known_or
 from gpudoc.facts.topology import AMD, NVIDIA
 
 _DISPLAY, _ACCELERATOR = 0x03, 0x12
 _NO_DISPLAY_OUTPUT = (0x0302, 0x0380, 0x1200)
-
-
-def value(fact: Fact[T], default: T) -> T:
-    """The fact, or `default` where its absence means the same as the default to the caller's question."""
-    return default if isinstance(fact, Absent) else fact
+# values of NVIDIA_VISIBLE_DEVICES with which a container asks for no GPU
+NO_GPU_ASKED = ("", "void", "none")
 
 
 def pci_gpus(machine: Machine, vendor: int) -> tuple[PciDevice, ...]:
     """The devices of one vendor on the bus that display or compute."""
-    devices: tuple[PciDevice, ...] = value(machine.pci, ())
+    devices: tuple[PciDevice, ...] = known_or(machine.pci, ())
     return tuple(d for d in devices if d.vendor_id == vendor and _base_class(d) >> 8 in (_DISPLAY, _ACCELERATOR))
 
 
@@ -41,7 +38,7 @@ def _base_class(device: PciDevice) -> int:
 
 def nvml_gpus(machine: Machine) -> tuple[Gpu, ...]:
     """The GPUs that NVML lists; none when NVML did not answer."""
-    return value(machine.gpus, ())
+    return known_or(machine.gpus, ())
 
 
 def told_gpus(evidence: Evidence) -> tuple[Gpu, ...]:
@@ -51,7 +48,7 @@ def told_gpus(evidence: Evidence) -> tuple[Gpu, ...]:
 
 def nodes(machine: Machine) -> Mapping[str, DeviceNode]:
     """Device files by path; empty when /dev was not read."""
-    known: tuple[DeviceNode, ...] = value(machine.nodes, ())
+    known: tuple[DeviceNode, ...] = known_or(machine.nodes, ())
     return {node.path: node for node in known}
 
 
@@ -68,12 +65,12 @@ def nvidia_is_there(machine: Machine) -> bool:
 def variables(machine: Machine) -> Mapping[str, str]:
     """The environment variables that were read; empty when none were."""
     empty: Mapping[str, str] = {}
-    return value(machine.environment, empty)
+    return known_or(machine.environment, empty)
 
 
 def events(machine: Machine, *kinds: str) -> Iterator[KernelEvent]:
     """The kernel's messages of these kinds, oldest first."""
-    log: tuple[KernelEvent, ...] = value(machine.kernel_log, ())
+    log: tuple[KernelEvent, ...] = known_or(machine.kernel_log, ())
     return (event for event in log if event.kind in kinds)
 
 
@@ -84,17 +81,17 @@ def logged(machine: Machine, *kinds: str) -> list[Observation]:
 
 def in_container(machine: Machine) -> bool:
     """Whether this is known to be a container."""
-    return value(machine.container.kind, "none") != "none"
+    return known_or(machine.container.kind, "none") != "none"
 
 
 def is_wsl(machine: Machine) -> bool:
     """Whether this is Linux inside Windows, where the GPU comes through /dev/dxg and not over PCI."""
-    return value(machine.host.wsl, False)
+    return known_or(machine.host.wsl, False)
 
 
 def is_jetson(machine: Machine) -> bool:
     """Whether this is a Jetson, whose GPU is part of the chip."""
-    return value(machine.host.jetson, False)
+    return known_or(machine.host.jetson, False)
 
 
 def gpu_is_meant(evidence: Evidence) -> bool:
@@ -105,7 +102,7 @@ def gpu_is_meant(evidence: Evidence) -> bool:
 def gpu_was_asked(evidence: Evidence) -> bool:
     """Whether an option or a scheduler says that a GPU should be here; a build of torch alone does not."""
     expected = evidence.expectation
-    asked = value(evidence.machine.container.gpus_asked, "")
+    asked = known_or(evidence.machine.container.gpus_asked, "")
     return bool(expected.num_gpus) or expected.device.startswith("cuda") or asked.strip() not in ("", "0", "NoDevFiles")
 
 

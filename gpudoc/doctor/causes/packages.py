@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from gpudoc.doctor.causes.live import observe, value
+from gpudoc.doctor.causes.live import observe
 from gpudoc.doctor.model import Evidence, Finder, Finding, Severity, Skip
-from gpudoc.facts.model import Absent, Machine, Package
+from gpudoc.facts.model import Absent, Machine, Package, known_or, normal_name
 from gpudoc.knowledge.compatibility import is_triton_release, triton_for, vision_for
 from gpudoc.knowledge.drivers import parse_version
 from gpudoc.patterns import Pattern
@@ -26,15 +26,10 @@ _TAG = Pattern(r"cpu|cu\d+")
 _WATCHED = ("torch", "torchvision", "torchaudio", "triton", "numpy")
 
 
-def normal(name: str) -> str:
-    """A distribution's name as the package index compares it: lower case, one dash."""
-    return Pattern(r"[-_.]+").sub("-", name).lower()
-
-
 def _installed(machine: Machine) -> dict[str, list[Package]]:
     found: dict[str, list[Package]] = defaultdict(list)
-    for package in value(machine.python.packages, ()):
-        found[normal(package.name)].append(package)
+    for package in known_or(machine.python.packages, ()):
+        found[normal_name(package.name)].append(package)
     return found
 
 
@@ -48,7 +43,7 @@ def _pins(package: Package) -> Iterator[tuple[str, str]]:
     for text in package.requires:
         match = _PIN.match(text.strip())
         if match and _applies(match["marker"] or ""):
-            yield normal(match["name"]), match["version"]
+            yield normal_name(match["name"]), match["version"]
 
 
 def _applies(marker: str) -> bool:
@@ -169,8 +164,8 @@ def find_foreign_libraries(evidence: Evidence) -> Iterator[Finding | Skip]:
         match = _LIBRARY.match(PurePosixPath(path).name)
         if match:
             folders[match["name"]].add(str(PurePosixPath(path).parent))
-    own = PurePosixPath(value(machine.torch.location, "/nowhere/torch")).parent
-    prefix = value(machine.python.prefix, "/nowhere")
+    own = PurePosixPath(known_or(machine.torch.location, "/nowhere/torch")).parent
+    prefix = known_or(machine.python.prefix, "/nowhere")
     for name, places in sorted(folders.items()):
         foreign = [place for place in places if not place.startswith((str(own), prefix))]
         if foreign and _brings(machine, name):

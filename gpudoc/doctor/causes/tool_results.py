@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.live import told_gpus, value
+from gpudoc.doctor.causes.live import told_gpus
 from gpudoc.doctor.causes.sign import by_text, origin_of, quote
 from gpudoc.doctor.model import Card, Evidence, Finder, Finding, Severity, Skip, observe
-from gpudoc.facts.model import Absent, DeviceTest, Gpu
+from gpudoc.facts.model import Absent, DeviceTest, Gpu, known_or
 from gpudoc.facts.readers.model import CleanText
 from gpudoc.facts.readers.nvlink import COUNTERS
 from gpudoc.knowledge.device_tests import cause_of_test
@@ -22,13 +22,13 @@ _FEWEST_OF_A_BOARD = 3
 
 def card_of(evidence: Evidence, index: int) -> Card:
     """The card of that index, with its address where the text says it."""
-    gpu = next((gpu for gpu in value(evidence.machine.gpus, ()) if gpu.index == index), Gpu(index=index))
+    gpu = next((gpu for gpu in known_or(evidence.machine.gpus, ()) if gpu.index == index), Gpu(index=index))
     return Card(index=index, pci_address=gpu.pci_address, uuid=gpu.uuid)
 
 
 def _find_failed(evidence: Evidence) -> Iterator[Finding | Skip]:
     """Tests of other tools that failed or warned, each as the cause that it points to."""
-    tests: tuple[DeviceTest, ...] = value(evidence.machine.tests, ())
+    tests: tuple[DeviceTest, ...] = known_or(evidence.machine.tests, ())
     for test in tests:
         known = ("nvlink_error", 0.7) if test.tool == COUNTERS else cause_of_test(test.name, test.message)
         if test.result not in ("fail", "warn") or known is None:
@@ -51,7 +51,7 @@ def _find_links(evidence: Evidence) -> Iterator[Finding | Skip]:
     most = max((up for _, up in counted), default=0)
     with_links = sum(up > 0 for _, up in counted)
     for gpu, up in counted:
-        name, total = value(gpu.name, ""), value(gpu.nvlink_total, 0)
+        name, total = known_or(gpu.name, ""), known_or(gpu.nvlink_total, 0)
         linked = is_on_board(name)
         # a machine that was given one GPU of a board has nobody to link it with
         board = linked is True and len(counted) > 1
@@ -76,7 +76,7 @@ def _find_links(evidence: Evidence) -> Iterator[Finding | Skip]:
 def _find_no_fabric(evidence: Evidence) -> Iterator[Finding | Skip]:
     """A GPU that has not joined the fabric of its switches."""
     for gpu in told_gpus(evidence):
-        state = value(gpu.fabric_state, "")
+        state = known_or(gpu.fabric_state, "")
         if state in ("not started", "in progress"):
             said = f"GPU {gpu.index}: fabric state {state}"
             seen = observe("fabric", said, origin_of(evidence, f"gpus.{gpu.index}.fabric_state"))

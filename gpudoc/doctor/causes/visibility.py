@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.live import value
 from gpudoc.doctor.causes.sign import Listed, by_text, quote, reported, seen_fact, words
 from gpudoc.doctor.model import Evidence, Finding, Severity, Skip
-from gpudoc.facts.model import Absent, Gpu, known
+from gpudoc.facts.model import Absent, Gpu, known, known_or
 from gpudoc.facts.readers.model import CleanText
 from gpudoc.patterns import IGNORECASE, Pattern
 
@@ -83,7 +82,7 @@ def read_mask(mask: str, gpus: tuple[Gpu, ...]) -> tuple[tuple[Gpu, ...], str]:
     no_uuids = all(isinstance(gpu.uuid, Absent) for gpu in gpus)
     for entry in (part.strip() for part in mask.split(",")):
         number, uuid = int(entry) if entry.isdecimal() else None, entry.startswith("GPU-")
-        named = [gpu for gpu in gpus if gpu.index == number or (uuid and value(gpu.uuid, "").startswith(entry))]
+        named = [gpu for gpu in gpus if gpu.index == number or (uuid and known_or(gpu.uuid, "").startswith(entry))]
         if len(named) == 1 and named[0] not in chosen:
             chosen += named
         elif not (entry.startswith("MIG-") or (uuid and no_uuids)):

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 
-from gpudoc.doctor.causes.live import value
 from gpudoc.doctor.live.interpreter_lock import settle
 from gpudoc.doctor.live.phases import COMPUTE, TRAINING, Phase, Sighting, classify, own_line
 from gpudoc.facts.live.tree import WORKER_NAME
-from gpudoc.facts.model import Absent
+from gpudoc.facts.model import Absent, known_or
 from gpudoc.facts.process import Frame, Limits, ProcessTrack, Stacks, ThreadStacks, Watch
 from gpudoc.frozen import dataclass
 from gpudoc.patterns import Pattern
@@ -159,7 +158,7 @@ def _others_ready(limits: Limits, used: float, demand: float, others: float) -> 
 
 def wanted_s(track: ProcessTrack) -> float:
     """CPU seconds that a process used, and for which its threads were ready and did not run as far as that is known."""
-    return track.cpu_s + value(track.queued_s, 0.0)
+    return track.cpu_s + known_or(track.queued_s, 0.0)
 
 
 def _concurrent(tracks: Sequence[ProcessTrack], seconds: float) -> float:
@@ -205,7 +204,7 @@ def _rank(thread: ThreadStacks, stacks: Stacks, watch: Watch, track: ProcessTrac
     phases = Counter(sighting.phase for sighting in seen)
     cpu = queued = 0.0
     if track is not None:
-        cpu, queued = track.main_cpu_s / track.seconds, value(track.main_queued_s, 0.0) / track.seconds
+        cpu, queued = track.main_cpu_s / track.seconds, known_or(track.main_queued_s, 0.0) / track.seconds
     return RankShares(
         pid=thread.pid,
         rank=None if track is None or isinstance(track.rank, Absent) else track.rank,
@@ -246,7 +245,7 @@ def _sites(frames: Iterable[Frame | None], count: int, stacks: Stacks) -> tuple[
 
 
 def _worker(track: ProcessTrack, thread: ThreadStacks | None, stacks: Stacks | None) -> WorkerShares:
-    cpu, queued = track.main_cpu_s / track.seconds, value(track.main_queued_s, 0.0) / track.seconds
+    cpu, queued = track.main_cpu_s / track.seconds, known_or(track.main_queued_s, 0.0) / track.seconds
     busy, beginning = min(1.0, cpu + queued), 0.0
     sites: tuple[Site, ...] = ()
     if thread is not None and stacks is not None:

@@ -18,6 +18,7 @@ from gpudoc.facts.model import (
     Package,
     PythonFacts,
     TorchBuild,
+    normal_name,
 )
 from gpudoc.facts.readers.model import Line
 from gpudoc.patterns import Pattern
@@ -83,7 +84,7 @@ class Gather:
 
     def put_package(self, package: Package, line: Line) -> None:
         """Record an installed distribution; its name in the normal form, lower case with '-'."""
-        name = Pattern(r"[-_.]+").sub("-", package.name).lower()
+        name = normal_name(package.name)
         key = (name, package.version, package.channel)
         self._packages.setdefault(key, dataclasses.replace(package, name=name))
         self.origins.setdefault(f"packages.{name}", line.origin)
