@@ -178,7 +178,9 @@ def _with_guesses(
         one.confidence >= _STANDS or max(weights[one.id], shown_one.confidence) >= best
         for one, shown_one in zip(found, shown, strict=True)
     )
-    both = [*ranked, *guesses] if stands else [*guesses, *(replace(one, severity="info") for one in ranked)]
+    doubted = not any(one.severity != "info" and not likelihood.is_doubted(one) for one in ranked)
+    told = [replace(one, severity="info") for one in ranked] if doubted or not stands else ranked
+    both = [*told, *guesses] if stands else [*guesses, *told]
     return both, rest if rest.observations or _is_wrong(both[:1]) else complained(said, reading.text, both)
 
 
