@@ -47,6 +47,7 @@ _SAID_PLACE = Pattern(
     r"(?i)\bline (\d{1,6}),? (?:in|of) [`'\"]?([\w./\\-]{1,200}\.py)\b|"
     r"([\w./\\-]{1,200}\.py)[`'\"]?,? (?:at |on |in )?line (\d{1,6})\b"
 )
+_HEADLINE = 3
 _MOST_BESIDE, _FEW_LINES, _PRINTED_BEFORE, _FEWEST_STEPS = 200, 25, 4, 3
 # what a log marks as a warning: '[W socket.cpp:663]', 'WARNING:root:', 'UserWarning:'
 _WARNS = Pattern(r"\[W(?:\d{4} [^\]]{1,40}| [\w.]{1,40}:\d{1,6})|\bWARN(?:ING)?\b|\b[A-Z]\w{2,30}Warning:")
@@ -64,7 +65,8 @@ def _find(evidence: Evidence) -> Iterator[Finding | Skip]:
     if chain is None:
         # people paste the message without the name of the exception; a long log that has none is not searched for it
         is_short = len(reading.text.lines) <= _FEW_LINES or "error" in reading.text.folded
-        found = _matching(evidence, reading.text) if is_short and not reading.failures else []
+        text = reading.text if is_short else _headline(reading.text)
+        found = _matching(evidence, text) if not reading.failures else []
         yield from (_placed(one, reading.text) for one in found[:1])
         return
     best: Finding | None = None
@@ -74,7 +76,11 @@ def _find(evidence: Evidence) -> Iterator[Finding | Skip]:
         if found and (best is None or found[0].confidence > best.confidence):
             best, root = found[0], error
     if best is None:
-        root = candidates[0]
+        root = next((one for one in candidates if one.kind), candidates[0])
+        if not all(one.message for one in candidates):
+            # the paste ends before the message, and its title may have it
+            best = next(iter(_matching(evidence, _headline(reading.text), chain)), None)
+    if best is None:
         if not root.kind or _OF_DEVICE.search(_written(root)) is not None:
             return
         best = Finding(id=UNKNOWN, confidence=_UNKNOWN_CONFIDENCE, evidence=())
@@ -85,6 +91,10 @@ def _find(evidence: Evidence) -> Iterator[Finding | Skip]:
         severity: Severity = "warning" if frame is not None else "info"
         best = replace(best, severity=severity, confidence=min(best.confidence, _SURVIVED))
     yield best
+
+
+def _headline(text: CleanText) -> CleanText:
+    return CleanText(text.lines[:_HEADLINE])
 
 
 def telling_chain(reading: Reading) -> ErrorChain | None:

@@ -54,6 +54,7 @@ _NO_GRAD_LACKS = words(
     r"volatile=True",
 )
 _VARIABLE = Listed("oom-variable")
+_GROWS = Listed("gpu-memory-grows")
 _FINDER = Listed("oom-finder")
 _OTHERS = Listed("oom-others")
 _RISING_STEPS = 4
@@ -162,6 +163,8 @@ def _by_place(text: CleanText, seen: tuple[Observation, ...]) -> Iterator[Findin
         explicit = text.find(_NO_GRAD_LACKS)
         evidence = (*seen, quote(explicit or evaluating, "where"))
         yield Finding(id="oom_eval_without_no_grad", confidence=0.92 if explicit else 0.78, evidence=evidence)
+    if text.find(_GROWS) is not None:
+        return  # what rises all the time is kept, and no rare batch
     variable = text.find(_VARIABLE)
     late = [p for pattern in _PROGRESS for p in text.find_all(pattern) if int(p[1]) > 30]
     if variable or late:

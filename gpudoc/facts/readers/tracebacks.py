@@ -41,7 +41,7 @@ _CARETS = Pattern(r"[\s~^|.]+$")
 _CAUGHT = Pattern(r"Caught (\w+) in ")
 _RULE = Pattern(r"\+[-+]{3,80} ?\d{1,3} ?-{3}")
 _MOST_MESSAGE, _WRAPPED_AT, _RAGGED, _MOST_CHAINS = 40, 40, 12, 400
-_FEW_LINES, _SHORTEST_RULE = 25, 20
+_FEW_LINES, _TITLE_LINES, _SHORTEST_RULE = 25, 3, 20
 # where a paste made one line of a traceback
 _ONE_LINE = Pattern(rf" +(?=File \"[^\"]{{1,300}}\", line \d)| +(?=(?:\w{{1,40}}\.){{0,6}}[A-Z]\w{{0,60}}{_ENDING}: )")
 _QUOTES = ("`", "'", '"')
@@ -58,6 +58,8 @@ def read(text: CleanText) -> tuple[ErrorChain, ...]:
     chains = reader.finish()
     if not chains and len(text.lines) <= _FEW_LINES:
         chains = _said(text.lines)
+    elif titled := _said(text.lines[:_TITLE_LINES]):
+        chains = [_named(chain, titled[0].errors[0]) for chain in chains]
     return tuple(_joined(sorted(chains[:_MOST_CHAINS], key=lambda chain: chain.first)))
 
 
@@ -70,6 +72,16 @@ def _said(lines: Sequence[Line]) -> list[ErrorChain]:
             error = PythonError(kind=found[1], message=message, origin=line.origin, first=place, last=place)
             return [ErrorChain(errors=(error,))]
     return []
+
+
+def _named(chain: ErrorChain, titled: PythonError) -> ErrorChain:
+    """The chain with its cut traceback ended by the exception that the title names, where it is the one passed on."""
+    cut, passed_on = chain.errors[-1], {error.name for error in chain.errors if error.kind}
+    if cut.kind or not cut.frames or (passed_on and passed_on != {titled.name}):
+        return chain
+    message = titled.message.rpartition(f"{titled.name}: ")[2]
+    named = replace(cut, kind=titled.kind, message=message, origin=titled.origin)
+    return replace(chain, errors=(*chain.errors[:-1], named))
 
 
 def _unquoted(message: str, before: str) -> str:
