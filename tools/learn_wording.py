@@ -7,7 +7,9 @@ tools/wording/reports.tsv and are left out; the new ones are added to the list. 
 `url`, `input` (what somebody posted), `cause` (an id of `gpudoc doctor --list`, healthy or other) and, when a fair
 judge would accept others, `also_acceptable`. The reports themselves are their authors' and are not kept here: the
 list holds address, cause and the SHA-256 of the text, the table single words and numbers. Weights that hardly speak
-are not kept. Printed and written: how often the right cause comes first and among three on reports not seen, and how
+are not kept. Learned with them are the posts of tools/wording/posts, a file for each cause: written for this table by
+somebody who knew the cause, so that they are ours and stay here. Posts like these are easier than what strangers write,
+and judge nothing. Printed and written: how often the right cause comes first and among three on reports not seen, and how
 sure the table is of it. Doctor then judges each report by a table that has not seen it, and what its finders say is
 weighed with that table's words, so that what doctor shows is as sure as it is right; that is printed and written too.
 """
@@ -38,13 +40,15 @@ from gpudoc.facts.redact import Redactor
 from gpudoc.knowledge import wording
 
 LIST = Path(__file__).with_name("wording") / "reports.tsv"
+POSTS = LIST.with_name("posts")
+BETWEEN_POSTS = "\n%%%\n"
 TABLE = Path(wording.__file__).with_name(wording.TABLE)
 ANSWERS = (wording.HEALTHY, wording.OTHER)
 # what words and facts weigh beside each other
 BLOCKS = (1.0, 0.7)
 FEWEST_REPORTS, LARGEST_SHARE = 3, 0.5
 # of the weights' squares, in the loss
-DECAY = 3e-5
+DECAY = 3e-4
 # what moves the sum of an average report by less is not kept, a word's weight or a fact's, of which a report has few
 LEAST = (0.075, 0.0075)
 # of fewer reports what finders' confidence weighs beside words is not fitted again: the table of before knows better
@@ -93,6 +97,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--reports", type=Path, default=LIST)
+    parser.add_argument("--posts", type=Path, default=POSTS)
     parser.add_argument("--out", type=Path, default=TABLE)
     parser.add_argument("--folds", type=int, default=5)
     options = parser.parse_args()
@@ -104,7 +109,7 @@ def main() -> int:
         print(f"{len(cases) - len(new)} reports are in {options.reports} and are left out")
     if not new:
         raise SystemExit(f"nothing to learn from: {options.reports} has every report")
-    model, figures = checked(new, options.folds)
+    model, figures = checked(new, options.folds, read_posts(options.posts))
     print(*(f"{name}: {said}" for name, said in figures.items()), sep="\n")
     rows = sorted([*listed, *("\t".join((c.url, c.cause, ",".join(c.also), c.digest)) for c in new)])
     options.reports.write_text("\n".join(rows) + "\n", "utf-8")
@@ -130,26 +135,39 @@ def read_cases(folders: Sequence[Path]) -> list[Case]:
         unknown = {row["cause"], *also} - CATALOGUE.keys() - set(ANSWERS)
         if unknown:
             raise SystemExit(f"{path}: no such cause: {', '.join(sorted(unknown))} (gpudoc doctor --list)")
-        text = str(row["input"])
-        digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
-        reading = read(text)
-        # no user's or host's name may become a word
-        features = wording.features(Redactor().text(reading.text.flat), likelihood.facts_of(reading))
-        found.setdefault(digest, Case(features, row["cause"], also, str(row.get("url", "")), digest, text))
+        case = _case(str(row["input"]), row["cause"], also, str(row.get("url", "")))
+        found.setdefault(case.digest, case)
     return list(found.values())
 
 
-def checked(cases: Sequence[Case], folds: int) -> tuple[Model, dict[str, str]]:
+def read_posts(folder: Path) -> list[Case]:
+    """The posts below a folder: a file for each cause, with the cause's id as its name."""
+    paths = sorted(folder.glob("*.txt"))
+    unknown = {path.stem for path in paths} - CATALOGUE.keys() - set(ANSWERS)
+    if unknown:
+        raise SystemExit(f"{folder}: no such cause: {', '.join(sorted(unknown))} (gpudoc doctor --list)")
+    return [_case(post, path.stem) for path in paths for post in path.read_text("utf-8").rstrip("\n").split(BETWEEN_POSTS)]
+
+
+def _case(text: str, cause: str, also: tuple[str, ...] = (), url: str = "") -> Case:
+    digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+    reading = read(text)
+    # no user's or host's name may become a word
+    features = wording.features(Redactor().text(reading.text.flat), likelihood.facts_of(reading))
+    return Case(features, cause, also, url, digest, text)
+
+
+def checked(cases: Sequence[Case], folds: int, posts: Sequence[Case] = ()) -> tuple[Model, dict[str, str]]:
     """The model of all cases, and what models of the others show on those left out: how often right, and how sure.
 
-    The list has one report of a thread, so that no thread is in two folds.
+    The list has one report of a thread, so that no thread is in two folds; the posts are learned from in each.
     """
     order = torch.randperm(len(cases), generator=torch.Generator().manual_seed(0)).tolist()
     parts: list[tuple[Model, list[Case]]] = []
-    model = learn(cases)
+    model = learn([*cases, *posts])
     for fold in range(folds):
         out = set(order[fold::folds])
-        part = learn([case for place, case in enumerate(cases) if place not in out], model.causes)
+        part = learn([*(case for place, case in enumerate(cases) if place not in out), *posts], model.causes)
         parts.append((part, [cases[place] for place in sorted(out)]))
     shares = torch.softmax(torch.cat([part.scores(tested) for part, tested in parts]), 1)
     named = shares.topk(3)

@@ -72,7 +72,7 @@ def test_an_overflow_of_float16_is_advised_to_scale_the_loss():
     ("loss_nan", "12: -nan, -nan avg loss, 0.001000 rate, 3.4 seconds, 768 images\n"),
     ("loss_nan", "iter 40 tensor(nan, device='cuda:0', grad_fn=<NllLossBackward>)\n"),
     ("loss_nan_from_start", "Epoch gpu_mem box obj cls labels img_size\n0/299 4.21G nan nan nan 42 640: 100%|####| 120/120\n"),
-    ("loss_nan", "My gradient norm is NaN in the very first step. What did I do wrong?"),
+    ("loss_nan_from_start", "My gradient norm is NaN in the very first step. What did I do wrong?"),
     ("loss_nan", "Does anybody else see NAN for rpn_loss? Everything is fine for the first 1000 iterations."),
     ("loss_nan", "Train loss: 1.8 -> 1.2 -> 0.9 -> NaN. I use AdamW."),
     ("loss_nan", "损失一开始正常，后来突然变成nan，求助"),
