@@ -8,10 +8,10 @@ tools/wording/reports.tsv and are left out; the new ones are added to the list. 
 judge would accept others, `also_acceptable`. The reports themselves are their authors' and are not kept here: the
 list holds address, cause and the SHA-256 of the text, the table single words and numbers. Weights that hardly speak
 are not kept. Learned with them are the posts of tools/wording/posts, a file for each cause: written for this table by
-somebody who knew the cause, so that they are ours and stay here. Posts like these are easier than what strangers write,
-and judge nothing. Printed and written: how often the right cause comes first and among three on reports not seen, and how
-sure the table is of it. Doctor then judges each report by a table that has not seen it, and what its finders say is
-weighed with that table's words, so that what doctor shows is as sure as it is right; that is printed and written too.
+somebody who knew the cause, so that they are ours and stay here. They are easier than what strangers write, and judge
+nothing. Printed and written: how often the right cause comes first and among three on reports not seen, and how sure
+the table is of it. Doctor then judges each report by a table that has not seen it, and what its finders say is weighed
+with that table's words, so that what doctor shows is as sure as it is right; that is printed and written too.
 """
 
 from __future__ import annotations
@@ -146,7 +146,8 @@ def read_posts(folder: Path) -> list[Case]:
     unknown = {path.stem for path in paths} - CATALOGUE.keys() - set(ANSWERS)
     if unknown:
         raise SystemExit(f"{folder}: no such cause: {', '.join(sorted(unknown))} (gpudoc doctor --list)")
-    return [_case(post, path.stem) for path in paths for post in path.read_text("utf-8").rstrip("\n").split(BETWEEN_POSTS)]
+    texts = ((path.stem, path.read_text("utf-8").rstrip("\n")) for path in paths)
+    return [_case(post, cause) for cause, text in texts for post in text.split(BETWEEN_POSTS)]
 
 
 def _case(text: str, cause: str, also: tuple[str, ...] = (), url: str = "") -> Case:

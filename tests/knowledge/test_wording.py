@@ -14,6 +14,7 @@ from gpudoc.doctor.registry import CATALOGUE
 from gpudoc.knowledge import wording
 from gpudoc.knowledge.tables import FOLDER
 from gpudoc.knowledge.wording import HEALTHY, OTHER, features, load, table, tokens, weigh
+from tools import learn_wording
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -176,6 +177,40 @@ def test_a_message_that_stops_nothing_is_right_of_a_healthy_report(tmp_path):
     assert re.search("how sure doctor is of the new ones: .* sure, 100.0% right of 4$", done.stdout, re.MULTILINE)
 
 
+@pytest.mark.slow
+def test_posts_teach_words_and_judge_nothing(tmp_path):
+    """With a post's cause for a word that no report holds, a text of that word is placed; figures are of reports."""
+    said = "the zorblax of the shelf rattles, its lamp blinks twice and whatever we start afterwards never begins {}"
+    told = "training is slow, the images lie on a network share and each file takes long"
+    case = {"input": told, "cause": "slow_storage"}
+    for number in range(8):
+        (tmp_path / f"{number}.yaml").write_text(yaml.safe_dump({**case, "input": f"{told} {number}"}))
+    posts = tmp_path / "posts"
+    posts.mkdir()
+    (posts / "gpu_power_missing.txt").write_text("\n%%%\n".join(said.format(f"today {n}") for n in range(6)) + "\n")
+    out = tmp_path / "out"
+    options = ("--reports", str(tmp_path / "list"), "--out", str(out), "--folds", "2", "--posts", str(posts))
+    done = learn(tmp_path, *options)
+    assert done.returncode == 0, done.stderr
+    table = load(out)
+    place = table.causes.index("gpu_power_missing")
+    assert dict(wording.parsed(table.rows["zorblax"])[1])[place] > 0
+    assert table.manifest["figures"].startswith("of 8 new reports")
+    assert len((tmp_path / "list").read_text().splitlines()) == 8
+    (posts / "gremlins.txt").write_text("slow\n")
+    (tmp_path / "new.yaml").write_text(yaml.safe_dump({**case, "input": "one more"}))
+    refused = learn(tmp_path, *options)
+    assert refused.returncode == 1
+    assert "no such cause: gremlins" in refused.stderr
+
+
+@pytest.mark.slow
+def test_the_posts_are_of_causes_and_no_two_are_alike():
+    posts = learn_wording.read_posts(learn_wording.POSTS)
+    assert len(posts) > 1500
+    assert len({post.digest for post in posts}) == len(posts)
+
+
 def test_a_label_that_is_no_cause_is_named(tmp_path):
     (tmp_path / "one.yaml").write_text(yaml.safe_dump({"input": "slow", "cause": "gremlins"}))
     done = learn(tmp_path, "--out", str(tmp_path / "out"))
@@ -184,7 +219,9 @@ def test_a_label_that_is_no_cause_is_named(tmp_path):
 
 
 def learn(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """The tool over a folder, without the posts that the project's own table is learned from."""
+    posts = () if "--posts" in options else ("--posts", str(folder / "no posts"))
     return subprocess.run(
-        [sys.executable, "tools/learn_wording.py", str(folder), *options],
+        [sys.executable, "tools/learn_wording.py", str(folder), *posts, *options],
         cwd=ROOT, env={"PYTHONPATH": str(ROOT), "PATH": ""}, capture_output=True, text=True, check=False,
     )  # fmt: skip
