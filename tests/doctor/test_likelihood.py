@@ -5,7 +5,7 @@ import pytest
 from gpudoc.doctor import likelihood
 from gpudoc.doctor.diagnose import diagnose
 from gpudoc.doctor.likelihood import calibrated, guess, likely_causes, weight
-from gpudoc.doctor.model import Evidence, Finder, Finding
+from gpudoc.doctor.model import Evidence, Finder, Finding, Observation
 from gpudoc.doctor.registry import CATALOGUE
 from gpudoc.facts.readers import read
 from gpudoc.knowledge.wording import HEALTHY, OTHER, Likelihood
@@ -168,6 +168,17 @@ def test_a_candidate_is_above_words_where_it_is_shown_as_surer_and_else_proves_n
     assert ([f.id for f in report.findings], report.verdict) == (order, verdict)
     # the screen begins with the finding that the verdict is of
     assert (report.findings[0].severity == "broken") == (verdict == "broken")
+
+
+@pytest.mark.parametrize(("fact", "verdict"), [("text", "unknown"), ("allocator", "broken")])
+def test_what_only_words_say_and_is_less_likely_than_not_breaks_nothing(likely, fact, verdict):
+    likely(("slow_storage", 0.25), ("nccl_p2p_hang", 0.2))
+    seen = (Observation(fact, "until the end comes", "line 3"),)
+    found = Finding(id="nccl_p2p_hang", severity="broken", confidence=0.42, evidence=seen)
+    finders = [Finder(id="x", find=lambda _: iter([found]), reads="text")]
+    reading = read(TOLD)
+    report = diagnose(Evidence(source="file", machine=reading.machine, reading=reading), finders=finders)
+    assert (report.findings[0].id, report.verdict) == ("nccl_p2p_hang", verdict)
 
 
 def test_a_training_log_in_which_nothing_is_wrong_is_left_alone():

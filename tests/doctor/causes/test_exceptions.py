@@ -218,3 +218,24 @@ def test_what_a_log_warned_of_before_it_trained_on_is_no_fault():
 @pytest.mark.parametrize("text", [WARNED, STEPS + WARNED, WARNED.replace("[W ", "[E ") + STEPS])
 def test_a_warning_that_nothing_follows_or_an_error_counts(text):
     assert report_of(text).verdict == "broken"
+
+
+LAYERS = "".join(f"layer{n} = nn.Conv2d({n}, {n + 1}, 3)\n" for n in range(1, 40))
+
+
+def test_a_message_in_the_title_of_a_long_text_is_known_without_the_name_of_an_exception():
+    told = "Expected more than 1 value per channel when training\n\nI call fit with a batch size of five.\n"
+    assert first(told + LAYERS + "After the first epoch it stops.\n") == "batch_of_one"
+    # further below it may be anybody's
+    assert first("I call fit with a batch size of five.\n" * 4 + LAYERS + told) != "batch_of_one"
+
+
+def test_the_title_names_the_exception_of_a_traceback_that_is_cut():
+    frames = "".join(f'  File "tasks.py", line {n}, in step{n}\n    step{n + 1}()\n' for n in range(20, 40))
+    head = "Traceback (most recent call last):\n" + frames
+    text = f"train.py stops. KeyError: 'load_to_memory'\n\n{head}  File \"/env/lib/site-pack\n"
+    found = report_of(text).findings[0]
+    assert (found.id, "tasks.py:39" in found.title, "'load_to_memory'" in found.title) == ("missing_key", True, True)
+    # a traceback that is whole says itself what was raised
+    whole = f"train.py stops. KeyError: 'load_to_memory'\n\n{head}IndexError: list index out of range\n"
+    assert first(whole) == "index_out_of_range"

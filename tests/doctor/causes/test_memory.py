@@ -90,3 +90,12 @@ def test_a_limit_that_the_program_set_for_itself_is_the_title_and_segments_are_n
     bare = report_of("torch.OutOfMemoryError: Allocation on device ").findings[0]
     assert "expandable_segments" not in str(bare.fix)
     assert "expandable_segments" in str(report_of(NEW).findings[0].fix)
+
+
+def test_memory_that_rises_all_the_time_is_kept_and_no_rare_batch():
+    told = "After about two epochs training ends with CUDA out of memory."
+    assert first(told) == "oom_variable_length_batch"
+    rises = f"{told} The GPU memory increases slowly and steadily, from 4 GB to 11 GB."
+    found = report_of(rises).findings
+    assert found[0].id == "leak_graph_kept"
+    assert "oom_variable_length_batch" not in {one.id for one in found}
