@@ -7,7 +7,6 @@ from dataclasses import field
 from typing import TypeVar, Union
 
 from gpudoc.frozen import dataclass
-from gpudoc.patterns import Pattern
 
 T = TypeVar("T")
 
@@ -54,12 +53,6 @@ class DeviceNode:
     exists: bool
     opens: Fact[bool] = NOT_READ
     error: str = ""
-
-    @property
-    def refusal(self) -> str:
-        """EPERM where the device cgroup refused to open it, EACCES where the file's mode did, '' otherwise."""
-        code = self.error.split(":", 1)[0]
-        return code if code in ("EPERM", "EACCES") else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,11 +253,6 @@ class Package:
     location: str = ""
     channel: str = "pip"
     requires: tuple[str, ...] = ()
-
-
-def normal_name(name: str) -> str:
-    """A distribution's name as the package index compares it: lower case, one dash."""
-    return Pattern(r"[-_.]+").sub("-", name).lower()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

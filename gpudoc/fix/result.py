@@ -72,9 +72,9 @@ class FixResult:
         return ExitCode.NOT_DONE if self.untried or self.unequal else ExitCode.OK
 
 
-def check_writable(path: Path) -> None:
-    """GpudocError where the file's mode allows nobody to write it; root could, but somebody meant it."""
-    if not path.stat().st_mode & 0o222:
+def check_writable(path: Path | None) -> None:
+    """GpudocError where a file is there whose mode allows nobody to write it; root could, but somebody meant it."""
+    if path is not None and path.is_file() and not path.stat().st_mode & 0o222:
         raise GpudocError(f"{name_of(path)} is not writable", hint=f"chmod u+w {quote_path(path)}; or --patch FILE")
 
 

@@ -46,8 +46,7 @@ _ROUNDS = 3
 # what is tried first, in whichever file it stands
 _PLACES = {rewrite.id: place for place, rewrite in enumerate(REWRITES)}
 _Runs = list[RecordedRun]
-_LOOK_S = 20.0
-_LOOK_SHARE, _EVALUATION_SHARE, _PATIENCE = 0.35, 0.25, 3.0
+_LOOK_S, _LOOK_SHARE, _EVALUATION_SHARE, _PATIENCE = 20.0, 0.35, 0.25, 3.0
 
 
 def run(options: FixOptions, progress: Progress = SILENT) -> FixResult:
@@ -56,9 +55,8 @@ def run(options: FixOptions, progress: Progress = SILENT) -> FixResult:
     if not options.command:
         raise GpudocError("nothing to fix: put a command after --", hint="gpudoc fix -- python train.py")
     deadline, command = Deadline(budget_s=options.budget_s), checked(options.command)
-    script = _checked_script(command.words)
-    if options.write and script is not None:
-        check_writable(script)
+    _check_place(command.words)
+    check_writable(script_file(command.words) if options.write else None)
     found = what_can_be()
     if not found.is_whole and not (found.files and options.network):
         why = "; ".join(found.why_not) or "reason unknown"
@@ -78,13 +76,11 @@ def run(options: FixOptions, progress: Progress = SILENT) -> FixResult:
     return write_changes(result) if options.write and not result.interrupted else result
 
 
-def _checked_script(words: tuple[str, ...]) -> Path | None:
-    """The script, if there is one; GpudocError where it lies outside of this folder, as a diff names files below it."""
+def _check_place(words: tuple[str, ...]) -> None:
+    """GpudocError where the script lies outside of this folder: a diff names files below it."""
     script, here = script_file(words), Path.cwd().resolve()
-    if script is None or not script.is_file():
-        return None
-    if script.resolve().is_relative_to(here):
-        return script
+    if script is None or not script.is_file() or script.resolve().is_relative_to(here):
+        return
     python = words[0] if "/" not in words[0] else str(Path(words[0]).absolute())
     there = script.resolve()
     again = shlex.join([python, *(there.name if Path(word) == script else word for word in words[1:])])

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudoc.doctor.causes.live import NO_GPU_ASKED, in_container, is_wsl, nodes, nvml_gpus, observe, pci_gpus, variables
+from gpudoc.doctor.causes.live import (
+    NO_GPU_ASKED,
+    in_container,
+    is_wsl,
+    nodes,
+    nvml_gpus,
+    observe,
+    pci_gpus,
+    refusal,
+    variables,
+)
 from gpudoc.doctor.causes.visibility import read_mask
 from gpudoc.doctor.model import Card, Evidence, Finder, Finding, Skip
 from gpudoc.facts.identify import short_address
@@ -49,7 +59,7 @@ def _kept_from_us(machine: Machine, device: PciDevice) -> str:
     node = None if isinstance(device.minor, Absent) else nodes(machine).get(f"/dev/nvidia{device.minor}")
     if node is None or not node.exists:
         return "not given to the container" if in_container(machine) else ""
-    return f"{node.path} may not be opened ({node.error})" if node.opens is False and node.refusal else ""
+    return f"{node.path} may not be opened ({node.error})" if node.opens is False and refusal(node) else ""
 
 
 def find_fewer_in_cuda(evidence: Evidence) -> Iterator[Finding | Skip]:

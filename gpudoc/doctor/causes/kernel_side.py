@@ -175,7 +175,7 @@ def _no_nodes(evidence: Evidence, present: tuple[DeviceNode, ...]) -> Iterator[F
 
 def _refused_nodes(machine: Machine, refused: tuple[DeviceNode, ...]) -> Finding:
     seen = tuple(live.observe(node.path, f"cannot be opened ({node.error})", "open()") for node in refused[:3])
-    refusals = {node.refusal for node in refused} - {""}
+    refusals = {live.refusal(node) for node in refused} - {""}
     if "EPERM" in refusals and live.in_container(machine):
         return Finding(id="container_lost_gpu_cgroup", confidence=0.95, evidence=seen)
     if refusals:
@@ -193,7 +193,7 @@ def _look_at_uvm(machine: Machine) -> Iterator[Finding]:
     loaded = f"nvidia_uvm is {'' if 'nvidia_uvm' in known_or(machine.driver.modules, ()) else 'not '}loaded"
     module = live.observe("kernel module", loaded, "/proc/modules")
     seen = (live.observe("/dev/nvidia-uvm", node.error or "missing", "/dev"), module)
-    if node.exists and node.refusal:
+    if node.exists and live.refusal(node):
         yield Finding(id="device_permission_denied", confidence=0.9, evidence=seen)
     else:
         yield Finding(id="nvidia_uvm_missing", confidence=0.95, evidence=seen)

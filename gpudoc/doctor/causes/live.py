@@ -14,6 +14,12 @@ _NO_DISPLAY_OUTPUT = (0x0302, 0x0380, 0x1200)
 NO_GPU_ASKED = ("", "void", "none")
 
 
+def refusal(node: DeviceNode) -> str:
+    """EPERM where the device cgroup refused to open it, EACCES where the file's mode did, '' otherwise."""
+    code = node.error.split(":", 1)[0]
+    return code if code in ("EPERM", "EACCES") else ""
+
+
 def pci_gpus(machine: Machine, vendor: int) -> tuple[PciDevice, ...]:
     """The devices of one vendor on the bus that display or compute."""
     devices: tuple[PciDevice, ...] = known_or(machine.pci, ())

@@ -8,7 +8,8 @@ from pathlib import PurePosixPath
 
 from gpudoc.doctor.causes.live import observe
 from gpudoc.doctor.model import Evidence, Finder, Finding, Severity, Skip
-from gpudoc.facts.model import Absent, Machine, Package, known_or, normal_name
+from gpudoc.facts.model import Absent, Machine, Package, known_or
+from gpudoc.facts.readers.gather import normal_name
 from gpudoc.knowledge.compatibility import is_triton_release, triton_for, vision_for
 from gpudoc.knowledge.drivers import parse_version
 from gpudoc.patterns import Pattern

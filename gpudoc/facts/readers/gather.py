@@ -18,10 +18,15 @@ from gpudoc.facts.model import (
     Package,
     PythonFacts,
     TorchBuild,
-    normal_name,
 )
 from gpudoc.facts.readers.model import Line
 from gpudoc.patterns import Pattern
+
+
+def normal_name(distribution: str) -> str:
+    """A distribution's name as the package index compares it: lower case, one dash."""
+    return Pattern(r"[-_.]+").sub("-", distribution).lower()
+
 
 _NOTHING = {"", "n/a", "none", "no cuda", "could not collect", "[n/a]", "not supported", "unknown", "unavailable"}
 

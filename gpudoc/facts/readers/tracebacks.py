@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from gpudoc.facts.readers.model import unprefixed
 from gpudoc.facts.readers.python_errors import CodeFrame, ErrorChain, Link, PythonError, Style, read_frame
+from gpudoc.facts.readers.quoted_errors import ended_by_title, quoted
 from gpudoc.patterns import Match, Pattern
 
 if TYPE_CHECKING:
@@ -44,8 +45,6 @@ _MOST_MESSAGE, _WRAPPED_AT, _RAGGED, _MOST_CHAINS = 40, 40, 12, 400
 _FEW_LINES, _TITLE_LINES, _SHORTEST_RULE = 25, 3, 20
 # where a paste made one line of a traceback
 _ONE_LINE = Pattern(rf" +(?=File \"[^\"]{{1,300}}\", line \d)| +(?=(?:\w{{1,40}}\.){{0,6}}[A-Z]\w{{0,60}}{_ENDING}: )")
-_QUOTES = ("`", "'", '"')
-_SAID = Pattern(r"(?<![\w.])((?:[a-z_]\w*\.){0,6}[A-Z]\w*(?:Error|Exception))['\"`]?: ?(\S.*)$")
 
 
 def read(text: CleanText) -> tuple[ErrorChain, ...]:
@@ -57,39 +56,10 @@ def read(text: CleanText) -> tuple[ErrorChain, ...]:
         reader.feed(place, line)
     chains = reader.finish()
     if not chains and len(text.lines) <= _FEW_LINES:
-        chains = _said(text.lines)
-    elif titled := _said(text.lines[:_TITLE_LINES]):
-        chains = [_named(chain, titled[0].errors[0]) for chain in chains]
+        chains = quoted(text.lines)
+    elif titled := quoted(text.lines[:_TITLE_LINES]):
+        chains = [ended_by_title(chain, titled[0].errors[0]) for chain in chains]
     return tuple(_joined(sorted(chains[:_MOST_CHAINS], key=lambda chain: chain.first)))
-
-
-def _said(lines: Sequence[Line]) -> list[ErrorChain]:
-    """An exception that a sentence quotes."""
-    for place, line in enumerate(lines):
-        found = _SAID.search(line.text) if "rror" in line.text or "xception" in line.text else None
-        if found is not None:
-            message = _unquoted(found[2], line.text[: found.start()][-1:])
-            error = PythonError(kind=found[1], message=message, origin=line.origin, first=place, last=place)
-            return [ErrorChain(errors=(error,))]
-    return []
-
-
-def _named(chain: ErrorChain, titled: PythonError) -> ErrorChain:
-    """The chain with its cut traceback ended by the exception that the title names, where it is the one passed on."""
-    cut, passed_on = chain.errors[-1], {error.name for error in chain.errors if error.kind}
-    if cut.kind or not cut.frames or (passed_on and passed_on != {titled.name}):
-        return chain
-    message = titled.message.rpartition(f"{titled.name}: ")[2]
-    named = replace(cut, kind=titled.kind, message=message, origin=titled.origin)
-    return replace(chain, errors=(*chain.errors[:-1], named))
-
-
-def _unquoted(message: str, before: str) -> str:
-    """The message without the end of the quotation that begins before it, and what a sentence says behind that."""
-    if before not in _QUOTES or message.count(before) % 2 == 0:
-        return message.rstrip()
-    end = message.rfind(before) if before == "`" or message.rstrip(" .,;?!").endswith(before) else len(message)
-    return message[:end].rstrip()
 
 
 def _joined(chains: Sequence[ErrorChain]) -> list[ErrorChain]:
