@@ -10,8 +10,16 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gpudoc.facts.readers.model import unprefixed
-from gpudoc.facts.readers.python_errors import CodeFrame, ErrorChain, Link, PythonError, Style, read_frame
-from gpudoc.facts.readers.quoted_errors import ended_by_title, quoted
+from gpudoc.facts.readers.python_errors import (
+    CodeFrame,
+    ErrorChain,
+    Link,
+    PythonError,
+    Style,
+    ended_by_title,
+    quoted,
+    read_frame,
+)
 from gpudoc.patterns import Match, Pattern
 
 if TYPE_CHECKING:
