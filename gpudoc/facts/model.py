@@ -380,12 +380,12 @@ class Machine:
 
 
 def known(fact: Fact[T]) -> T | None:
-    """The fact's value, or None when it is absent, for whom the reason of its absence makes no difference."""
+    """The fact's value, or None when it is absent; for callers that do not ask why it is absent."""
     return None if isinstance(fact, Absent) else fact
 
 
 def known_or(fact: Fact[T], otherwise: T) -> T:
-    """The fact's value, or `otherwise` where its absence answers the caller's question just so."""
+    """The fact's value, or `otherwise` when it is absent."""
     return otherwise if isinstance(fact, Absent) else fact
 
 

@@ -34,7 +34,7 @@ class Scratch:
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """Memory of one call besides its visible results.
+    """Memory that one call takes in addition to its visible results.
 
     `scratch` comes on top of the results, block by block, and goes before the call returns; `held` maps the position of
     a result to the bytes it really has, where its fake stands in with none; `beside` maps it to further blocks that

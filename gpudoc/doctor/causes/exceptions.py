@@ -13,7 +13,7 @@ from gpudoc.doctor.causes.sign import Listed
 from gpudoc.doctor.model import RANK, Cause, Evidence, Finder, Finding, Observation, Severity, Skip, observe
 from gpudoc.doctor.signatures import Matcher
 from gpudoc.facts.readers.model import CleanText, Line, Reading
-from gpudoc.facts.readers.python_errors import CodeFrame, ErrorChain, Owner, PythonError
+from gpudoc.facts.readers.python_errors import TITLE_LINES, CodeFrame, ErrorChain, Owner, PythonError
 from gpudoc.facts.readers.words import Written
 from gpudoc.knowledge.signature_rows import CODE, OwnRows
 from gpudoc.patterns import Pattern
@@ -47,7 +47,6 @@ _SAID_PLACE = Pattern(
     r"(?i)\bline (\d{1,6}),? (?:in|of) [`'\"]?([\w./\\-]{1,200}\.py)\b|"
     r"([\w./\\-]{1,200}\.py)[`'\"]?,? (?:at |on |in )?line (\d{1,6})\b"
 )
-_HEADLINE = 3
 _MOST_BESIDE, _FEW_LINES, _PRINTED_BEFORE, _FEWEST_STEPS = 200, 25, 4, 3
 # what a log marks as a warning: '[W socket.cpp:663]', 'WARNING:root:', 'UserWarning:'
 _WARNS = Pattern(r"\[W(?:\d{4} [^\]]{1,40}| [\w.]{1,40}:\d{1,6})|\bWARN(?:ING)?\b|\b[A-Z]\w{2,30}Warning:")
@@ -94,7 +93,7 @@ def _find(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 def _headline(text: CleanText) -> CleanText:
-    return CleanText(text.lines[:_HEADLINE])
+    return CleanText(text.lines[:TITLE_LINES])
 
 
 def telling_chain(reading: Reading) -> ErrorChain | None:

@@ -36,7 +36,7 @@ WEIGH_S = 1.5
 
 
 def watch(*, pid: int, seconds: float = 20.0, progress: Progress = SILENT) -> Watch:
-    """Look at the job of `pid` for `seconds`, without stopping it; after Ctrl+C, what was seen until then is returned.
+    """Look at the job of `pid` for `seconds`, without stopping it; Ctrl+C ends the look early and keeps what it saw.
 
     GpudocError when there is no such process or nothing of it is Python.
     """

@@ -58,6 +58,8 @@ _RICH_FRAME = Pattern(r"([^\s:]\S*\.py|<[\w-]+>):(\d+)(?: in (\S+))?$")
 _LINK = Pattern(r"\[([^\]\s]{1,400})\]\(https?://[^)\s]{1,200}\)")
 # the source behind the name of its function, where a paste made one line of two
 _GLUED = Pattern(r"(<[^<>]{1,40}>|\w+) (\S.*)$")
+# a post begins with its title, which people take from the last line of what they pasted
+TITLE_LINES = 3
 _QUOTES = ("`", "'", '"')
 _SAID = Pattern(r"(?<![\w.])((?:[a-z_]\w*\.){0,6}[A-Z]\w*(?:Error|Exception))['\"`]?: ?(\S.*)$")
 

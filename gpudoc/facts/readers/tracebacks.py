@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from gpudoc.facts.readers.model import unprefixed
 from gpudoc.facts.readers.python_errors import (
+    TITLE_LINES,
     CodeFrame,
     ErrorChain,
     Link,
@@ -50,7 +51,7 @@ _CARETS = Pattern(r"[\s~^|.]+$")
 _CAUGHT = Pattern(r"Caught (\w+) in ")
 _RULE = Pattern(r"\+[-+]{3,80} ?\d{1,3} ?-{3}")
 _MOST_MESSAGE, _WRAPPED_AT, _RAGGED, _MOST_CHAINS = 40, 40, 12, 400
-_FEW_LINES, _TITLE_LINES, _SHORTEST_RULE = 25, 3, 20
+_FEW_LINES, _SHORTEST_RULE = 25, 20
 # where a paste made one line of a traceback
 _ONE_LINE = Pattern(rf" +(?=File \"[^\"]{{1,300}}\", line \d)| +(?=(?:\w{{1,40}}\.){{0,6}}[A-Z]\w{{0,60}}{_ENDING}: )")
 
@@ -65,7 +66,7 @@ def read(text: CleanText) -> tuple[ErrorChain, ...]:
     chains = reader.finish()
     if not chains and len(text.lines) <= _FEW_LINES:
         chains = quoted(text.lines)
-    elif titled := quoted(text.lines[:_TITLE_LINES]):
+    elif titled := quoted(text.lines[:TITLE_LINES]):
         chains = [ended_by_title(chain, titled[0].errors[0]) for chain in chains]
     return tuple(_joined(sorted(chains[:_MOST_CHAINS], key=lambda chain: chain.first)))
 

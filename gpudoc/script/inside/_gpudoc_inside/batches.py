@@ -237,7 +237,7 @@ class GpuClock:
             return None
 
     def is_past(self, mark: Any, wait: bool = False) -> bool:
-        """Whether the GPU has come to a mark; with `wait` it is waited for. Where there is no mark, or no GPU: yes."""
+        """Whether the GPU has reached a mark; `wait` waits for it. True if there is no mark, or no GPU."""
         if mark is None or self._device is None or self._process != os.getpid():
             return True
         try:
