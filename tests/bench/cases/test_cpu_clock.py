@@ -13,7 +13,7 @@ x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="machine code fo
 def test_the_row_carries_what_the_units_do_per_cycle():
     (reading,) = CASE.run(bench(device="cpu", cpu_flags=("avx2", "fma")))
     assert reading.unit == "GHz"
-    assert all(0.4 < value < 7 for value in reading.samples)
+    assert min(reading.samples) > 0
     assert reading.context["fp32_fma_per_cycle"] in (4, 8, 16)
     assert "bf16_fma_per_cycle" not in reading.context
 
