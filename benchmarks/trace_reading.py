@@ -1,8 +1,9 @@
 """How long doctor takes for a large trace and how much memory, beside reading the same file with json.load.
 
-    python benchmarks/trace_reading.py [--megabytes 500] [--repeat 2]
+    python benchmarks/trace_reading.py [--megabytes 500] [--repeat 2] [--nsys]
 
-The trace is planted: equal steps with loading, kernels, copies and communication, as torch.profiler writes them.
+The trace is planted: equal steps with loading, kernels, copies and communication, as torch.profiler writes them, or in
+the lines of `nsys export --type json`, which json.load does not read.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]
 
-from tests.fakes.traces import Step, planted  # noqa: E402
+from tests.fakes.traces import Planted, Step, planted, write_nsys_lines  # noqa: E402
 
 WAYS = {
     "gpudoc doctor": [sys.executable, "-m", "gpudoc", "doctor"],
@@ -28,10 +29,34 @@ WAYS = {
 }
 
 
+def steps() -> tuple[Planted, float]:
+    """Some steps, and how long they take in microseconds."""
+    made = planted(Step(data=2_000, kernels=400, kernel=40, launch=30, talk=900, copy=300), steps=20)
+    return made, max(event["ts"] + event["dur"] for event in made.events) - 1_000_000.0
+
+
+def write_lines(path: Path, megabytes: int) -> int:
+    """The same as `write`, in the lines of nsys."""
+    made, length = steps()
+    table, *lines = map(json.loads, write_nsys_lines(path, made).read_text("utf-8").splitlines())
+    count = 0
+    with path.open("w") as file:
+        file.write(json.dumps(table) + "\n")
+        while file.tell() < megabytes * 1_000_000:
+            for line in lines:
+                for event in line.values():
+                    for name in {"startNs", "endNs", "Timestamp", "EndTimestamp"} & set(
+                        event if isinstance(event, dict) else ()
+                    ):
+                        event[name] = str(int(event[name]) + round(1000 * length))
+                file.write(json.dumps(line, separators=(",", ":")) + "\n")
+                count += 1
+    return count
+
+
 def write(path: Path, megabytes: int) -> int:
     """A trace of that size from repeated steps; how many events it has."""
-    made = planted(Step(data=2_000, kernels=400, kernel=40, launch=30, talk=900, copy=300), steps=20)
-    length = max(event["ts"] + event["dur"] for event in made.events) - 1_000_000.0
+    made, length = steps()
     count = 0
     with path.open("w") as file:
         file.write('{"schemaVersion": 1, "deviceProperties": [], "traceEvents": [\n')
@@ -61,14 +86,16 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--megabytes", type=int, default=500)
     options.add_argument("--repeat", type=int, default=2)
+    options.add_argument("--nsys", action="store_true")
     asked = options.parse_args()
+    ways = {name: command for name, command in WAYS.items() if name != "json.load" or not asked.nsys}
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "trace.json")
-        count = write(path, asked.megabytes)
+        count = (write_lines if asked.nsys else write)(path, asked.megabytes)
         print(f"{path.stat().st_size / 1e6:.0f} MB, {count} events, load {os.getloadavg()[0]:.1f}")
         for turn in range(asked.repeat):
-            for name, command in WAYS.items():
+            for name, command in ways.items():
                 seconds, peak = measure(command, path)
                 print(f"turn {turn + 1}  {name:14} {seconds:6.1f} s  {peak:6.0f} MiB")
 

@@ -35,7 +35,7 @@ from gpudoc.render import (
 )
 from gpudoc.render.doctor_output import Output, render_markdown, shareable, show
 from gpudoc.tune.search.scaling import ScalingResult
-from tests.fakes.traces import Planted, Step, write_nsys
+from tests.fakes.traces import Planted, Step, write_nsys, write_nsys_lines
 from tests.fakes.traces import planted as planted_steps
 from tests.fleet.test_documents import a_record
 from tests.render.test_bench_page import RECORD
@@ -129,7 +129,11 @@ def test_tune_of_a_config(tmp_path, capsys, result, scaling, monkeypatch):  # no
 @pytest.mark.parametrize(
     "form", [["--json"], ["--markdown"], ["--html", "r.html"], ["--out", "r.json"], ["--out", "r.md"]]
 )
-@pytest.mark.parametrize("write", [Planted.write, lambda trace, path: write_nsys(path, trace)], ids=["torch", "nsys"])
+@pytest.mark.parametrize(
+    "write",
+    [Planted.write, lambda trace, path: write_nsys(path, trace), lambda trace, path: write_nsys_lines(path, trace)],
+    ids=["torch", "nsys", "nsys json"],
+)
 def test_traces(tmp_path, capsys, monkeypatch, write, form):
     monkeypatch.chdir(tmp_path)
     names = [f"{name}-{SECRETS[1]}.json" for name in ("before", "after")]

@@ -6,6 +6,7 @@ import json
 import sqlite3
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 MAIN = 4242
 LOADING = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
@@ -127,4 +128,37 @@ def write_nsys(path: Path, trace: Planted) -> Path:
             base.execute(f"INSERT INTO {row[0]} VALUES ({', '.join('?' * len(row[1]))})", row[1])
         base.executemany("INSERT INTO StringIds VALUES (?, ?)", [(number, name) for name, number in names.items()])
     base.close()
+    return path
+
+
+def write_nsys_lines(
+    path: Path, trace: Planted, strings: Literal["first", "last", "separate", "none"] = "first"
+) -> Path:
+    """The same as `nsys export --type json` writes it: 64-bit numbers as text, strings by their place in a table."""
+    names: dict[str, int] = {"[Unknown]": 0}
+    lines: list[dict] = [{"Type": 27, "CommEvent": {"time": "0"}}]
+    for event in trace.events:
+        start, end = str(round(event["ts"] * 1000)), str(round((event["ts"] + event["dur"]) * 1000))
+        times = {"startNs": start, "endNs": end, "correlationId": event["args"].get("correlation")}
+        on_gpu = {**times, "deviceId": 0, "contextId": "1", "streamId": "7", "globalPid": "292568055152640"}
+        match event["cat"]:
+            case "cuda_runtime":
+                name = names.setdefault(event["name"] + "_v3020", len(names))
+                call = {**times, "eventClass": 0, "name": str(name), "returnValue32": 0, "globalTid": str(MAIN)}
+                lines.append({"Type": 48, "TraceProcessEvent": call})
+            case "kernel":
+                name = names.setdefault(event["name"], len(names))
+                lines.append({"Type": 79, "CudaEvent": {**on_gpu, "eventClass": 3, "kernel": {"shortName": str(name)}}})
+            case "gpu_memcpy":
+                copy = {"sizebytes": "4096", "copyKind": "1", "srcKind": 0, "dstKind": 2, "copyCount": "1"}
+                lines.append({"Type": 80, "CudaEvent": {**on_gpu, "eventClass": 1, "memcpy": copy}})
+            case "user_annotation":
+                said = event["name"].replace("ProfilerStep#", "iteration ")
+                span = {"Type": 59, "Timestamp": start, "Text": said, "GlobalTid": str(MAIN), "EndTimestamp": end}
+                lines.append({"Type": 59, "NvtxEvent": {**span, "DomainId": "0", "NsTime": True}})
+    table = {"first": [{"data": list(names)}], "last": [{"data": list(names)}], "none": []}.get(
+        strings, [{"type": "String", "id": str(number), "value": name} for name, number in names.items()]
+    )
+    ordered = [*table, *lines] if strings == "first" else [*lines, *table]
+    path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in ordered))
     return path

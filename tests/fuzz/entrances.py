@@ -227,10 +227,18 @@ def _traces() -> tuple[bytes, ...]:
 def _databases() -> tuple[bytes, ...]:
     from tests.fakes.traces import write_nsys
 
+    return _written(write_nsys)
+
+
+def _exports() -> tuple[bytes, ...]:
+    from tests.fakes.traces import write_nsys_lines
+
+    return _written(write_nsys_lines)
+
+
+def _written(write: Callable[[Path, Planted], Path]) -> tuple[bytes, ...]:
     with tempfile.TemporaryDirectory() as place:
-        files = [
-            write_nsys(Path(place, f"{number}.sqlite"), _planted_trace(name)) for number, name in enumerate(_LOADERS)
-        ]
+        files = [write(Path(place, str(number)), _planted_trace(name)) for number, name in enumerate(_LOADERS)]
         return tuple(file.read_bytes() for file in files)
 
 
@@ -369,6 +377,7 @@ ENTRANCES = (
     Entrance("trace", ".json", _traces, _doctor, ("", "--json", "--markdown")),
     Entrance("packed trace", ".json.gz", _packed(_traces), _doctor, ("",)),
     Entrance("trace of nsys", ".sqlite", _databases, _doctor, ("", "--json")),
+    Entrance("trace of nsys in lines", ".json", _exports, _doctor, ("", "--json")),
     Entrance("config", ".yaml", _configs, _refusable(_load_config)),
     Entrance("check of a config", ".yaml", _configs, _check),
     Entrance("check of a profile", ".yaml", _profiles, _check),

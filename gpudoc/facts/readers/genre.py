@@ -23,6 +23,8 @@ Genre = Literal["paste", "chapters", "documentation", "source", "configuration"]
 
 # how a file of Nsight Systems begins, and how far into a trace of torch.profiler one of its signs stands
 SQLITE, _HEAD = b"SQLite format 3\x00", 1 << 16
+# how the first line of its JSON begins: with all strings, one of them, or an event
+_NSYS_EXPORT = Pattern(r'\s{0,9}\{\s?(?:"data":\s?\["\[|"type":\s?"String"|"Type":\s?\d{1,4},\s?"\w{1,40}Event":\s?\{)')
 _MOST_CHARACTERS = 200_000
 _FENCE = Pattern(r"^\s{0,3}(?:```|~~~)")
 _HEADING = Pattern(r"^#{1,6} +\S")
@@ -167,7 +169,14 @@ def is_trace(path: Path) -> bool:
     text = head.decode("utf-8", "replace")
     if text.lstrip("\ufeff \r\n\t")[:1] == "[":
         return '"ph"' in text and '"ts"' in text
+    if is_nsys_export(text):
+        return True
     return '"traceEvents"' in text or ('"schemaVersion"' in text and '"deviceProperties"' in text)
+
+
+def is_nsys_export(head: str) -> bool:
+    """Whether a file that begins like this was written by `nsys export --type json`."""
+    return _NSYS_EXPORT.match(head) is not None
 
 
 def recognise(text: CleanText, gather: Gather) -> None:

@@ -1,6 +1,6 @@
 """Profiler traces as they are exported, read as a stream: of a trace of 500 MB only intervals are kept.
 
-torch.profiler (Kineto) writes JSON in Chrome's format, Nsight Systems exports SQLite.
+torch.profiler (Kineto) writes JSON in Chrome's format, Nsight Systems exports SQLite or lines of JSON.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpudoc.errors import GpudocError
-from gpudoc.facts.readers.genre import SQLITE
+from gpudoc.facts.readers.genre import SQLITE, is_nsys_export
 from gpudoc.facts.readers.large_file import LargeFile, blocks, open_regular
 from gpudoc.patterns import Match, Pattern
 
@@ -35,7 +35,7 @@ _RANK = Pattern(r'"distributedInfo"\s*:\s*\{[^{}]{0,2000}?"rank"\s*:\s*(\d{1,6})
 
 def read_trace(path: Path) -> Trace:
     """The trace in a file of any size; GpudocError when it holds no event of a training process."""
-    from gpudoc.facts.readers.nsys import read_database
+    from gpudoc.facts.readers.nsys import read_database, read_export
     from gpudoc.facts.readers.trace import TraceGather
 
     gather = TraceGather()
@@ -44,9 +44,14 @@ def read_trace(path: Path) -> Trace:
         data = LargeFile(handle, os.fstat(handle).st_size)
         if data[: len(SQLITE)] == SQLITE:
             return read_database(path)
-        rank, is_cut = _read_events(
-            _pieces(blocks(data, _CHUNK), _MOST_RATIO * len(data)), gather, _MOST_EVENTS + len(data) // _FEWEST_BYTES
-        )
+
+        def pieces() -> Iterator[str]:
+            return _pieces(blocks(data, _CHUNK), _MOST_RATIO * len(data))
+
+        most = _MOST_EVENTS + len(data) // _FEWEST_BYTES
+        if is_nsys_export(next(pieces(), "")[:_HEAD]):
+            return read_export(pieces, path.name, most)
+        rank, is_cut = _read_events(pieces(), gather, most)
     except OSError as problem:
         reason = problem.strerror or str(problem)
         raise GpudocError(f"cannot read {path.name}: {reason}", hint="check the path and its permissions") from problem

@@ -11,7 +11,7 @@ from gpudoc.facts.readers import kineto as reader
 from gpudoc.facts.readers.genre import is_trace
 from gpudoc.facts.readers.kineto import read_trace
 from gpudoc.facts.readers.trace import TraceGather
-from tests.fakes.traces import Step, planted, write_nsys
+from tests.fakes.traces import Step, planted, write_nsys, write_nsys_lines
 
 
 def test_a_trace_is_known_by_its_beginning_packed_or_not(tmp_path):
@@ -146,3 +146,74 @@ def test_of_a_packed_trace_that_unpacks_to_far_more_than_any_the_rest_is_left_ou
     assert not read_trace(tmp_path / "usual.json.gz").is_cut
     with pytest.raises(GpudocError, match="contains no operator"):
         read_trace(tmp_path / "blown.json.gz")
+
+
+@pytest.mark.parametrize("strings", ["first", "last", "separate"])
+def test_lines_of_nsys_give_what_its_database_gives(tmp_path, strings):
+    made = planted(Step(talk=300, copy=200, reads=True), steps=4)
+    base = read_trace(write_nsys(tmp_path / "trace.sqlite", made))
+    path = write_nsys_lines(tmp_path / "trace.json", made, strings)
+    packed = tmp_path / "trace.json.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    assert is_trace(path)
+    assert is_trace(packed)
+    for trace in (read_trace(path), read_trace(packed)):
+        assert (trace.devices, trace.host, trace.steps) == (base.devices, base.host, base.steps)
+        assert not trace.is_cut
+    assert {work.kind for work in base.devices[0]} == {"compute", "communication", "copy"}
+
+
+def test_lines_of_nsys_are_read_in_pieces_of_any_size(tmp_path, monkeypatch):
+    path = write_nsys_lines(tmp_path / "trace.json", planted(Step(), steps=20))
+    expected = read_trace(path)
+    monkeypatch.setattr(reader, "_CHUNK", 700)
+    assert read_trace(path) == expected
+
+
+@pytest.mark.parametrize("strings", ["first", "last"])
+def test_lines_of_nsys_that_end_in_the_middle_are_read_up_to_there(tmp_path, strings):
+    path = write_nsys_lines(tmp_path / "trace.json", planted(Step(), steps=30), strings)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    trace = read_trace(path)
+    assert trace.is_cut
+    assert 0 < len(trace.devices[0]) < 300
+
+
+def test_only_the_first_lines_of_nsys_count_that_a_file_of_its_length_can_hold(tmp_path, monkeypatch):
+    path = write_nsys_lines(tmp_path / "trace.json", planted(Step(), steps=30))
+    monkeypatch.setattr(reader, "_MOST_EVENTS", 40)
+    monkeypatch.setattr(reader, "_FEWEST_BYTES", 1 << 40)
+    assert len(read_trace(path).devices[0]) < 40
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{",
+        "[1]",
+        '{"Type":79,"CudaEvent":{"startNs":"soon","endNs":"1","deviceId":0,"kernel":{"shortName":"1"}}}',
+        '{"Type":79,"CudaEvent":{"startNs":"1","endNs":"2","deviceId":0,"kernel":"1"}}',
+        '{"Type":79,"CudaEvent":{"startNs":"1","endNs":"2","deviceId":true,"kernel":{"shortName":"1"}}}',
+        '{"Type":79,"CudaEvent":{"startNs":"1","endNs":"2","deviceId":"nine","memset":{}}}',
+        '{"Type":80,"CudaEvent":{"startNs":' + "9" * 5000 + ',"endNs":"2","deviceId":0,"memset":{}}}',
+        '{"Type":106,"CudaEvent":{"startNs":"1","endNs":"2","deviceId":0,"sync":{"syncType":"X"}}}',
+        '{"Type":75,"NvtxEvent":{"Type":75,"Timestamp":"1","Text":"mark","GlobalTid":"1"}}',
+        '{"Type":48,"TraceProcessEvent":{"startNs":"1","endNs":null,"globalTid":"1","name":"99999"}}',
+        '{"type":"String","id":"x","value":"y"}',
+    ],
+)
+def test_lines_of_nsys_that_hold_no_work_are_left_out(tmp_path, line):
+    path = write_nsys_lines(tmp_path / "trace.json", planted(Step(), steps=3))
+    expected = read_trace(path).devices
+    first, *more = path.read_text().splitlines()
+    path.write_text("\n".join([first, line, *more]) + "\n")
+    assert read_trace(path).devices == expected
+
+
+def test_an_operator_that_emit_nvtx_marks_is_one(tmp_path):
+    made = planted(Step(), steps=3)
+    for name in ("aten::linear, op_id = 17", "AddmmBackward0, seq = 596, op_id = 1719", "mine, seq = no"):
+        made.span("user_annotation", name, 1_000_000.0, 5.0)
+    trace = read_trace(write_nsys_lines(tmp_path / "trace.json", made))
+    assert {span.name for span in trace.host["op"]} == {"aten::linear", "AddmmBackward0"}

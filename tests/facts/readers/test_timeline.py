@@ -7,7 +7,7 @@ from gpudoc.doctor.diagnose import diagnose
 from gpudoc.doctor.model import Evidence
 from gpudoc.facts.readers.kineto import read_trace
 from gpudoc.facts.readers.timeline import StepPart, summarise
-from tests.fakes.traces import IN_MAIN, Step, planted, write_nsys
+from tests.fakes.traces import IN_MAIN, Step, planted, write_nsys, write_nsys_lines
 
 # what is planted, the cause, the part of a step and its milliseconds
 PLANTED = {
@@ -63,10 +63,11 @@ def test_one_step_is_too_few_to_blame_anything(tmp_path):
     assert {one.severity for one in report.findings} == {"info"}
 
 
-def test_the_same_steps_from_nsight_systems_give_the_same_parts(tmp_path):
+@pytest.mark.parametrize("write", [write_nsys, write_nsys_lines])
+def test_the_same_steps_from_nsight_systems_give_the_same_parts(write, tmp_path):
     trace = planted(Step(talk=4_000), steps=20)
     mine = summarise(read_trace(trace.write(tmp_path / "trace.json")))
-    theirs = summarise(read_trace(write_nsys(tmp_path / "trace.sqlite", trace)))
+    theirs = summarise(read_trace(write(tmp_path / "trace", trace)))
     assert (theirs.trace.tool, theirs.num_steps) == ("Nsight Systems", 20)
     for part in (StepPart.COMPUTE, StepPart.COMMUNICATION):
         assert theirs.parts[part] == pytest.approx(mine.parts[part], rel=0.02)
