@@ -16,6 +16,11 @@ from gpudoc.facts.readers.model import CleanText, Line, Mention
 from gpudoc.patterns import Pattern, Span
 
 _TROUBLE = Listed("trouble")
+# who fills in a form for a bug, or asks in Chinese or Russian, speaks of himself, too
+_TELLS = Pattern(
+    r"(?im)^\W{0,6}(?:describe the bug|(?:current|expected|actual) behaviou?r|(?:steps )?to reproduce)\b|"
+    r"我|请问|求助|\bу меня\b"
+)
 # this many lines are somebody's own words; a longer text is, if it speaks in the first person
 _FEW_LINES, _MOST_LINES = 25, 400
 _AROUND, _MOST_MENTIONS = 80, 40
@@ -42,7 +47,7 @@ _BEHIND = Pattern(
 
 def is_told(text: CleanText) -> bool:
     """Whether somebody tells it in his own words; a program's log may hold the same words and complain of nothing."""
-    return len(text.lines) <= _FEW_LINES or text.find(FIRST_PERSON) is not None
+    return len(text.lines) <= _FEW_LINES or text.find(FIRST_PERSON) is not None or text.find(_TELLS) is not None
 
 
 def is_denied(text: CleanText, mention: Mention) -> bool:
@@ -108,6 +113,9 @@ _TO_BE = Pattern(
     r"(?i)\b(?:can|could|may|might|must|should|shall|will|would|(?<!seems )(?<!appears )to|needs?|how|if|until|unless)"
     r"(?:n['\u2019]t| not)?(?: \w+){0,3} (?:be|gets?|getting)(?: \w+)? ?$"
 )
+# what goes away under a condition comes back without it
+_CONDITION = Pattern(r"(?i)\b(?:until|unless|if|whenever)\b[^.!?\n]*$")
+_WHEN, _NOW = Pattern(r"(?i)\bwhen\b[^.!?\n]*$"), Pattern(r"(?i)\b(?:is|are|works|runs|no longer)\b")
 # that nobody knows why it works is no trouble
 _CONTRAST = Pattern(
     r"(?i)\b(?:but|however|although|though|yet|still|except|until)\b"
@@ -158,8 +166,11 @@ def end_of_trouble(text: CleanText) -> Observation | None:
 
 def _is_to_be(text: CleanText, solved: Mention) -> bool:
     start, end = solved.match.span()
+    before = text.flat[max(0, start - 2 * _AROUND) : start]
+    if _CONDITION.search(before) or (_WHEN.search(before) and _NOW.search(solved.match[0])):
+        return True
     # 'this should be fixed now' says that it is
-    return _TO_BE.search(text.flat[max(0, start - _AROUND) : start]) is not None and not text.flat[:end].endswith("now")
+    return _TO_BE.search(before[-_AROUND:]) is not None and not text.flat[:end].endswith("now")
 
 
 def plain_question(text: CleanText, *, may_ask_why: bool = False) -> Observation | None:
