@@ -47,7 +47,12 @@ _BEHIND = Pattern(
 
 def is_told(text: CleanText) -> bool:
     """Whether somebody tells it in his own words; a program's log may hold the same words and complain of nothing."""
-    return len(text.lines) <= _FEW_LINES or text.find(FIRST_PERSON) is not None or text.find(_TELLS) is not None
+    return len(text.lines) <= _FEW_LINES or speaks(text)
+
+
+def speaks(text: CleanText) -> bool:
+    """Whether somebody speaks of himself, as no program's log does."""
+    return text.find(FIRST_PERSON) is not None or text.find(_TELLS) is not None
 
 
 def is_denied(text: CleanText, mention: Mention) -> bool:
@@ -167,7 +172,7 @@ def end_of_trouble(text: CleanText) -> Observation | None:
 def _is_to_be(text: CleanText, solved: Mention) -> bool:
     start, end = solved.match.span()
     before = text.flat[max(0, start - 2 * _AROUND) : start]
-    if _CONDITION.search(before) or (_WHEN.search(before) and _NOW.search(solved.match[0])):
+    if _CONDITION.search(before) or (_WHEN.search(before) and _NOW.search(text.flat[start:end])):
         return True
     # 'this should be fixed now' says that it is
     return _TO_BE.search(before[-_AROUND:]) is not None and not text.flat[:end].endswith("now")
@@ -196,10 +201,20 @@ def finished_work(text: CleanText) -> Observation | None:
     return observe("finished", text.lines[-1].text.strip(), text.lines[-1].origin)
 
 
+def first_words(text: CleanText) -> Observation:
+    """The first line that somebody wrote."""
+    line = next((line for line in text.lines if line.text.strip() and not _is_printed(line)), text.lines[0])
+    return observe("complaint", line.text.strip(), line.origin)
+
+
 def told_length(text: CleanText) -> int:
     """How many characters of a text somebody wrote himself; 0 for what only programs printed."""
-    own = (line.text.strip() for line in text.lines if not (_PRINTED.search(line.text) or _LOGGED.search(line.text)))
+    own = (line.text.strip() for line in text.lines if not _is_printed(line))
     return sum(map(len, own)) if is_told(text) else 0
+
+
+def _is_printed(line: Line) -> bool:
+    return bool(_PRINTED.search(line.text) or _LOGGED.search(line.text))
 
 
 def is_calm(text: CleanText, *, may_ask_why: bool = False) -> bool:

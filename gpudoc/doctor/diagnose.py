@@ -9,7 +9,7 @@ from dataclasses import replace
 from gpudoc.doctor import complaint, likelihood
 from gpudoc.doctor.causes.exceptions import is_of_code, origins_of, with_code, with_place, without_warned
 from gpudoc.doctor.complaint import without_denied
-from gpudoc.doctor.likelihood import ASKS, ASKS_WHY, COMPLAINS, SAYS
+from gpudoc.doctor.likelihood import ASKS, ASKS_WHY, COMPLAINS
 from gpudoc.doctor.model import (
     RANK,
     Card,
@@ -33,7 +33,6 @@ from gpudoc.doctor.setting import condition, describe
 from gpudoc.doctor.symptoms import Unexplained, complained, is_of_no_matter, look, no_patient, unavailable
 from gpudoc.facts.model import Absent, Machine, fact_at
 from gpudoc.facts.readers.model import Reading
-from gpudoc.knowledge.wording import Likelihood
 
 _MOST_EVIDENCE = 6
 # a value of so many characters is a line of words; shorter ones, as a count, are alike by chance
@@ -161,8 +160,9 @@ def _with_guesses(
         return ranked, rest
     hidden = next((o for o in rest.observations if o.fact == "torch.is_available"), None)
     said = complaint.complaint_of(reading.text) or hidden
-    if said is None and (denial is not None or not _tells_of_trouble(reading, likely)):
-        return ranked, rest
+    if said is None and (denial is not None or not likelihood.tells_of_trouble(reading, likely)):
+        is_silent = denial is not None or ranked or rest.observations or not likelihood.sounds_ill(reading)
+        return ranked, rest if is_silent else complained(complaint.first_words(reading.text), reading.text, ())
     guesses = likelihood.guess(reading.text, likely, found, catalogue, unwanted)
     if guesses and ranked and likelihood.is_doubted(ranked[0]) and guesses[0].confidence >= _PROVES:
         # a message that many causes print, and words that are far surer of another: neither is proved
@@ -191,20 +191,17 @@ def _calm(reading: Reading, denial: Observation | None, found: Sequence[Finding]
         complaint.plain_question(text) or complaint.finished_work(text) or (denial if complaint.is_calm(text) else None)
     )
     if calm is not None:
+        if denial is None and likelihood.sounds_ill(reading):
+            return None
         is_excused = denial is not None or complaint.complaint_of(text) is not None
-        return calm if is_excused or not _tells_of_trouble(reading, likelihood.likely_causes(reading), ASKS) else None
+        likely = likelihood.likely_causes(reading)
+        return calm if is_excused or not likelihood.tells_of_trouble(reading, likely, ASKS) else None
     asked, least = complaint.plain_question(text, may_ask_why=True), ASKS_WHY
     if asked is None:
         asked, least = complaint.question(text), COMPLAINS
     if asked is None or found:
         return None
     return asked if likelihood.is_at_ease(reading, likelihood.likely_causes(reading), least) else None
-
-
-def _tells_of_trouble(reading: Reading, likely: Sequence[Likelihood], least: float = SAYS) -> bool:
-    """Whether somebody tells of trouble in words of which no list of complaints knows any."""
-    is_told = complaint.told_length(reading.text) >= _A_LINE and not complaint.is_failure(reading.text)
-    return is_told and likelihood.trouble(reading, likely, least)
 
 
 def _shown_behind(over: Observation, found: Sequence[Finding], reading: Reading) -> bool:

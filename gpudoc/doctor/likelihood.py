@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+from gpudoc.doctor import complaint
 from gpudoc.doctor.causes.sign import quote
 from gpudoc.doctor.model import Cause, Finding, Observation, Severity, observe
 from gpudoc.doctor.statements import stated
@@ -19,6 +20,10 @@ _MOST_CANDIDATES, _MOST_LINES = 3, 3
 # how likely health is at least where nothing is wrong: where somebody asks something, asks why, asks and complains, or
 # does neither; of 154 threads 145 were told apart so by tables that had not seen them
 ASKS, ASKS_WHY, COMPLAINS, SAYS, _SURE_OF_TROUBLE = 0.06, 0.3, 0.9, 0.15, 0.6
+# what is shorter says too little of trouble, or too little of how likely health is
+_A_LINE, _SOME_LINES = 20, 80
+# of 61 threads that doctor called healthy, none of the 49 with nothing wrong was less likely to be so than this
+_SURELY_ILL = 0.05
 # a word of fewer reports than one in twenty says something of the cause; two such are two signs
 _TELLING_RARITY, _FEWEST_SIGNS, _WORDS_TRIED = 2.6, 2, 12
 # and a fact that one in three states
@@ -26,10 +31,11 @@ _TELLING_FACT = 1.1
 WORDS = "said"
 # what is stated, as the table names it
 _STATED = "stated:"
+_ONLY_ASKED = {"asked-if-normal", "asked-of-meaning"}
 # what is stated where nothing is wrong, too
-_AT_EASE = (
+_AT_EASE = _ONLY_ASKED | (
     {"docker", "mixed-precision", "several-gpus", "several-nodes", "starts-slowly", "windows", "training", "question"}
-    | {"complaint", "request", "writes", "asked-if-normal", "asked-of-meaning", "one-sample", "in-evaluation"}
+    | {"complaint", "request", "writes", "one-sample", "in-evaluation"}
     | {"gpu-full", "host-memory"}
 )
 
@@ -76,6 +82,24 @@ def trouble(reading: Reading, likely: Sequence[Likelihood], least: float) -> boo
     """Whether words describe trouble that no list of complaints knows, and something is stated that may be."""
     is_ill = bool(likely) and likely[0].sure >= _SURE_OF_TROUBLE and _health(likely) < least
     return is_ill and not stated(reading.text).keys() <= _AT_EASE
+
+
+def tells_of_trouble(reading: Reading, likely: Sequence[Likelihood], least: float = SAYS) -> bool:
+    """Whether somebody describes trouble in words that no list of complaints contains."""
+    return _is_told(reading) and trouble(reading, likely, least)
+
+
+def sounds_ill(reading: Reading) -> bool:
+    """Whether somebody's words all but rule out that nothing is wrong, although they do not show what is."""
+    text = reading.text
+    if not _is_told(reading, _SOME_LINES) or not (complaint.speaks(text) or complaint.question(text)):
+        return False
+    likely = likely_causes(reading)
+    return bool(likely) and _health(likely) < _SURELY_ILL and not stated(text).keys() & _ONLY_ASKED
+
+
+def _is_told(reading: Reading, least: int = _A_LINE) -> bool:
+    return complaint.told_length(reading.text) >= least and not complaint.is_failure(reading.text)
 
 
 def _health(likely: Sequence[Likelihood]) -> float:

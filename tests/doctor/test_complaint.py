@@ -35,6 +35,8 @@ NOT_OVER = (
     "The training hangs at the first step. This has to be resolved before the release.",
     "The training hangs at the first step. I hope this will be fixed.",
     "Is this fixed in a later version? My training on the GPU is very slow.",
+    "With DDP the ranks hang at the end of an epoch. When each rank has the same number of files, the problem is gone.",
+    "Our training hangs once a rank has died. We kill it by hand until the bug in the launcher is fixed.",
 )
 
 
@@ -112,6 +114,36 @@ def test_who_asks_why_is_in_trouble_where_the_words_sound_like_it(monkeypatch, a
     monkeypatch.setattr(likelihood, "weigh", lambda text, facts: rows)
     assert plain_question(read("Why are the two figures different?").text) is None
     assert report_of("Why are the two figures different?").verdict == verdict
+
+
+@pytest.mark.parametrize(("health", "verdict"), [(0.01, "unknown"), (0.2, "healthy")])
+def test_a_question_in_words_that_no_healthy_one_has_is_not_called_healthy(monkeypatch, health, verdict):
+    rows = [Likelihood("slow_storage", 0.2, 0.2, ()), Likelihood("healthy", health, health, ())]
+    monkeypatch.setattr(likelihood, "weigh", lambda text, facts: rows)
+    report = report_of(
+        "Which of the two folders is meant on page four of the paper, the one below the root or the other?"
+    )
+    assert (report.verdict, report.findings) == (verdict, ())
+
+
+FORM = """### Describe the bug
+Training on two cards is slower than on one card.
+### Expected behavior
+It should need half of the time.
+### Steps to reproduce
+{}
+### Environment
+- OS: Ubuntu
+"""
+
+
+@pytest.mark.parametrize("heading", ["### Describe the bug", "**Describe the bug**", "我们遇到了一个问题"])
+def test_a_long_form_for_a_bug_complains_though_nobody_says_i(heading):
+    form = FORM.format("\n".join(f"{number}. run cell {number}" for number in range(30)))
+    text = form.replace("### Describe the bug", heading)
+    assert complaint_of(read(text).text).value.startswith("Training on two cards is slower")
+    without = "\n".join(line for line in form.splitlines() if not line.startswith("#"))
+    assert complaint_of(read(without).text) is None
 
 
 def test_why_something_is_so_is_a_complaint_next_to_a_fact_of_trouble(monkeypatch):
