@@ -1,4 +1,4 @@
-"""A document in few words: what an agent acts on, in at most 2 KB, and what was left out."""
+"""A document in few words: the parts that an agent acts on, in at most 2 KB, and the names of the others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from gpudoc.control_characters import to_json
 
 MOST_BYTES = 2000
-# of doctor's and tune's documents, what comes first; figures of trials and facts of the machine are for who asks
+# the most important parts of doctor's and tune's documents; figures of trials and facts of the machine need `full`
 _KEPT = (
     "schema", "verdict", "findings", "unexplained", "deciding_facts", "answers", "causes", "targets", "command", "gain",
     "answer", "look", "loaders", "settings", "change", "line", "profile", "accepted", "diff", "unequal",
@@ -32,7 +32,7 @@ def shorten(document: Mapping[str, object], most: int = MOST_BYTES) -> dict[str,
 
 
 def _shorter(name: str, value: object) -> Iterator[object]:
-    """The value in ever fewer words; half a diff is none."""
+    """The value in ever fewer words; a diff is never shortened."""
     if name == "diff":
         yield value
         return
@@ -50,7 +50,7 @@ def _cut(value: object, longest: int, few: int) -> object:
         case str():
             return value if len(value) <= longest else value[: longest - 1] + "…"
         case Mapping():
-            # a step's command is whole or not there
+            # a step's command is never cut
             return {
                 key: item if key == "run" else _cut(item, longest, few)
                 for key, item in value.items()

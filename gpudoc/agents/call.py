@@ -1,4 +1,4 @@
-"""One call of gpudoc's own command line in a separate process, so that it can be stopped with all that it started."""
+"""One call of gpudoc's own command line in a separate process, so that it can be stopped with all its children."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from gpudoc.process.arguments import own_python
 from gpudoc.process.ending import end_family
 
-# what a command needs to end its own children, and then some
+# more than enough time for a command to end its own children
 _GRACE_S = 5.0
 _MOST_BYTES = 16_000_000
 _CALL = """\
@@ -27,7 +27,7 @@ main()"""
 
 @dataclass(frozen=True, slots=True)
 class CommandAnswer:
-    """What a command printed, as its document; `failed` where it is a gpudoc.error.v1 or no document at all."""
+    """A command's output as its document; `failed` if it is a gpudoc.error.v1 or not a document at all."""
 
     document: dict[str, object]
     exit_code: int
@@ -35,10 +35,10 @@ class CommandAnswer:
 
 
 class Call:
-    """A command that runs; `stop` ends it and everything below it, from any thread."""
+    """A running command; `stop` ends it and all its descendants, from any thread."""
 
     def __init__(self, arguments: Sequence[str], text: str = "") -> None:
-        # a file: nobody has to write while it reads, and to stop needs no care for pipes
+        # files instead of pipes: no thread has to write while the command reads, and stopping is simple
         self._given, self._said = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115  as long as it runs
         self._given.write(text.encode("utf-8", "surrogateescape"))
         self._given.seek(0)
@@ -54,11 +54,11 @@ class Call:
         return self._process.returncode is not None
 
     def stop(self) -> None:
-        """Interrupt the command, and end what is left of it."""
+        """Interrupt the command, and end any of its processes that remain."""
         end_family(self._process, ask=signal.SIGINT, grace_s=_GRACE_S)
 
     def answer(self) -> CommandAnswer:
-        """What it said, once it has ended."""
+        """The command's output, once it has ended."""
         self._said.seek(0)
         said = self._said.read(_MOST_BYTES)
         try:

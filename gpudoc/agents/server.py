@@ -1,7 +1,7 @@
-"""The MCP server: which tools an agent has, what each runs, and answers that are short unless all is asked for.
+"""The MCP server: the tools of an agent, the command of each, and answers that are short unless `full` is set.
 
-Every tool calls gpudoc's command line with --json in a separate process: what it answers is redacted as there, and an
-agent that cancels a call or goes away ends that process.
+Every tool calls gpudoc's command line with --json in a separate process, so its answer is redacted in the same way; an
+agent that cancels a call or disconnects ends that process.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def build_server() -> MCPServer:
 
 
 def serve() -> None:
-    """Answer on stdin and stdout until the client goes."""
+    """Answer on stdin and stdout until the client disconnects."""
     anyio.run(build_server().run_stdio_async)
 
 
@@ -141,18 +141,18 @@ async def _answer(
     seconds: float | None = None,
     command: Sequence[str] = (),
 ) -> CallToolResult:
-    """The document of a command as JSON; gpudoc.error.v1, marked as an error, where it fails."""
+    """The document of a command as JSON; gpudoc.error.v1, marked as an error, if it fails."""
     try:
         call = Call([*asked, "--json", *(["--", *command] if command else [])], text)
     except (OSError, ValueError) as problem:
-        # a NUL, half a character, or more than a command line may hold
+        # a NUL, half a character, or too long for a command line
         raise ToolError(f"gpudoc {asked[0]} cannot be given these arguments: {problem}") from problem
     began = time.monotonic()
     try:
         while not await anyio.to_thread.run_sync(call.wait, _TICK_S):
             await context.report_progress(time.monotonic() - began, seconds, f"gpudoc {asked[0]}")
     finally:
-        # also where the agent has cancelled the call, or has gone
+        # runs even if the agent has cancelled the call or disconnected
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(call.stop)
     answer = call.answer()

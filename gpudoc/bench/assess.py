@@ -1,4 +1,4 @@
-"""How far a row can be trusted: impossible values are refused, every other weakness stands next to the figure."""
+"""How far a row can be trusted: impossible values are rejected, every other weakness is shown next to the figure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpudoc.facts.model import Absent, Gpu
 from gpudoc.stats import median
 from gpudoc.units import GIB, format_bytes, format_count
 
-# above this share of its ceiling a result is a fault of measuring
+# a result above this share of its ceiling is a measurement error
 IMPOSSIBLE = 1.02
 WIDE = 0.10
 FEW = 5
@@ -18,7 +18,7 @@ STOLEN = 0.02
 BUSY_CPUS = 0.25
 OTHERS_MEMORY_BYTES = 2 * GIB
 
-# what each doubt means, once for all rows
+# the meaning of each doubt, once for all rows
 MEANINGS = {
     "impossible": "the value exceeds what the hardware can do, so the measurement is wrong and the value is not shown",
     "few_samples": "there are too few samples for the spread to mean much",
@@ -34,7 +34,7 @@ MEANINGS = {
 
 
 def assess(row: Measurement, situation: Situation) -> Measurement:
-    """`row` with its doubts, and without its value when it is above what the hardware can do."""
+    """`row` with its doubts, and without its value if that exceeds what the hardware can do."""
     doubts = (*_spread(row), *_host(row), *_card(row, situation), *_files(row, situation))
     share = row.share_of_ceiling
     if share is not None and share > IMPOSSIBLE:
@@ -72,9 +72,9 @@ def _card(row: Measurement, situation: Situation) -> list[Doubt]:
 
 
 def _hidden_bytes(gpu: Gpu) -> int:
-    """Memory that no listed process accounts for: those of other containers are not listed, but their memory is used.
+    """Memory that no listed process accounts for: processes of other containers use memory but are not listed.
 
-    The driver itself keeps some hundred MiB. What a listed process does is seen while the rows are measured.
+    The driver itself keeps some hundred MiB. The work of listed processes is seen while the rows are measured.
     """
     if isinstance(gpu.memory_used_bytes, Absent):
         return 0

@@ -1,4 +1,4 @@
-"""The most that this hardware can do, computed from the device itself, with the formula; unknown stays unknown."""
+"""The ceilings of this hardware, computed from the device's own facts, with the formula; unknown stays unknown."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from gpudoc.knowledge.rates import (
 )
 from gpudoc.units import format_count
 
-# GPUs whose sisters on an Arm board (GH200, GB200) reach the host by NVLink-C2C, several times faster than PCIe
+# GPUs that reach the host by NVLink-C2C on an Arm board (GH200, GB200), several times faster than PCIe
 _MAYBE_C2C = ((9, 0), (10, 0), (10, 3))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSpec:
-    """What a GPU's ceilings are made of; None is unknown."""
+    """The numbers behind a GPU's ceilings; None if unknown."""
 
     capability: tuple[int, int]
     sm_count: int
@@ -57,7 +57,7 @@ def ceiling_of(row: Measurement, situation: Situation) -> Ceiling | NoCeiling:
 def matmul_ceiling(spec: GpuSpec, dtype: str, measured_clock_mhz: float | None = None) -> Ceiling | NoCeiling:
     """TFLOP/s (TOP/s for int8): SMs × multiply-adds per cycle × 2 × the highest SM clock.
 
-    For tensor cores it is the clock of the card's published peak, where that is known and lower.
+    Tensor cores use the clock of the card's published peak instead, if it is known and lower.
     """
     if not spec.sm_count or not spec.sm_clock_mhz:
         return NoCeiling("the number of SMs or their highest clock is not known")
@@ -87,7 +87,7 @@ def memory_ceiling(spec: GpuSpec, measured_clock_mhz: float | None = None) -> Ce
 
 
 def spec_of(situation: Situation) -> GpuSpec | None:
-    """The GPU's numbers from its facts, and from torch where those are absent; None without a capability."""
+    """The GPU's numbers from its facts, or from torch if those are absent; None without a capability."""
     gpu = situation.gpu
     if gpu is None:
         return None
@@ -95,7 +95,7 @@ def spec_of(situation: Situation) -> GpuSpec | None:
     if capability is None:
         return None
     pci = situation.pci
-    # torch's count is that of the MIG slice that is used; the driver's is that of the whole card
+    # torch counts the MIG slice in use; the driver counts the whole card
     count = int(situation.environment.get("sm_count", 0)) or known(gpu.sm_count) or 0
     return GpuSpec(
         capability=capability,
@@ -160,12 +160,12 @@ def _peer_link(row: Measurement, situation: Situation) -> Ceiling | NoCeiling:
 
 
 def _links_between(source: Gpu, target: Gpu) -> int | None:
-    """NVLinks that carry a copy between the two: those that end at the other, or at switches; None when not known."""
+    """NVLinks that carry a copy between the two: they end at the other GPU, or at switches; None if unknown."""
     active = source.nvlink_active
     if isinstance(active, Absent) or active == 0:
         return 0
     if source.fabric_state == "completed":
-        # every link leads to the switches, whatever else NVML says of its end
+        # every link leads to the switches, even if NVML reports another end
         return active
     if isinstance(source.nvlink_ends, Absent):
         return None
@@ -205,7 +205,7 @@ def _cpu_matmul(row: Measurement, situation: Situation) -> Ceiling | NoCeiling:
         return NoCeiling("the vector units' work per cycle was not measured")
     per_cycle, origin = found
     threads = int(row.parameters["threads"])
-    # the fastest clock of all that were seen: a ceiling from a slow moment would be none
+    # the fastest clock ever seen: a clock from a slow moment would not give a ceiling
     others = [one.context.get("cpu_clock_ghz_max", 0.0) for one in situation.rows]
     top = max([value for one in clock.rounds for value in one] + others)
     formula = (
@@ -218,7 +218,7 @@ def _cpu_matmul(row: Measurement, situation: Situation) -> Ceiling | NoCeiling:
 
 
 def _cpu_rate(dtype: str, clock: Measurement, situation: Situation) -> tuple[float, str] | None:
-    """Multiply-adds per cycle of one core, and the source; bf16 runs on fp32's units where it has none."""
+    """Multiply-adds per cycle of one core, and the source; bf16 runs on fp32's units if the CPU has no bf16 units."""
     flags = situation.machine.host.cpu_flags
     matrix = None if isinstance(flags, Absent) else cpu_unit_fma_per_cycle(frozenset(flags), dtype)
     measured = clock.context.get(f"{dtype}_fma_per_cycle")

@@ -1,4 +1,4 @@
-"""One rank of an all-reduce: times it over sizes; rank 0 prints what it saw as JSON."""
+"""One rank of an all-reduce: times it over sizes; rank 0 prints its times as JSON."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ READY = "ready to join"
 
 
 def main() -> None:
-    """Arguments: rank, ranks, parent's pid, file to meet in, backend, kind of device, and the sizes in bytes.
+    """Arguments: rank, ranks, parent's pid, file for the meeting, backend, kind of device, and the sizes in bytes.
 
-    Every rank prints READY when it is about to join; rank 0 ends with one line {bytes: [seconds, ...]}.
+    Every rank prints READY before it joins; rank 0 ends with one line {bytes: [seconds, ...]}.
     """
     rank, ranks, parent, meeting, backend, kind, *sizes = sys.argv[1:]
     die_with_parent(int(parent))
@@ -46,9 +46,9 @@ def main() -> None:
 
 
 def time_collective(operation: Operation, size: int, device: torch.device, repeats: int = REPEATS) -> list[float]:
-    """Seconds of each of `repeats`, on the current group, of `size` bytes as nccl-tests counts them.
+    """Seconds of each of `repeats` on the current group, with `size` bytes as nccl-tests counts them.
 
-    RuntimeError when what arrived is not what was sent.
+    RuntimeError if the received values are not the sent ones.
     """
     import torch
     import torch.distributed as dist
@@ -76,7 +76,7 @@ def time_collective(operation: Operation, size: int, device: torch.device, repea
 def _prepare(
     operation: Operation, size: int, device: torch.device
 ) -> tuple[Callable[[], object], Callable[[], object], Callable[[], bool]]:
-    """What makes the input, the exchange, and whether its result is right."""
+    """Three functions: one fills the input, one exchanges it, one checks the result."""
     import torch
     import torch.distributed as dist
 
@@ -106,7 +106,7 @@ def _prepare(
 
 
 def whole_size(operation: Operation, size: int, ranks: int) -> int:
-    """The bytes nearest above `size` that give every rank the same number of floats."""
+    """The smallest number of bytes from `size` on that gives every rank the same number of floats."""
     unit = 4 if operation == "all_reduce" else 4 * ranks
     return -(-size // unit) * unit
 

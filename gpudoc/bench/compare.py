@@ -1,4 +1,4 @@
-"""Two records side by side: unlike machines are refused by name, a change is judged by the stated intervals."""
+"""Compares two records: records of different machines are refused, changes are judged by the stated intervals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpudoc.bench.assess import FEW
 from gpudoc.bench.model import Measurement, Parameter, Record
 from gpudoc.errors import GpudocError
 
-# two records are comparable when these agree; versions of software are what a comparison is often about
+# two records are comparable if these agree; software versions may differ, since they are often what is compared
 HARD_KEYS = (
     "bench_version",
     "device",
@@ -27,13 +27,13 @@ SOFT_KEYS = ("mode", "virtualised", "system", "kernel", "driver", "torch", "torc
 
 Judgement = Literal["faster", "slower", "doubtful", "same", "not compared"]
 
-# a row that was slower while something else ran tells of that, not of the machine
+# a row that was slower while other work ran says nothing about the machine
 DISTURBANCES = frozenset({"busy_host", "stolen", "shared_gpu"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowChange:
-    """One row in both records: `ratio` is new over old, None when either has no value."""
+    """One row in both records: `ratio` is new over old, None if either has no value."""
 
     row: Measurement
     old: Measurement
@@ -44,7 +44,7 @@ class RowChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """All rows that both records have, what only one has, and which software differs."""
+    """The rows in both records, the rows in only one, and the software that differs."""
 
     changes: tuple[RowChange, ...]
     only_old: tuple[str, ...]
@@ -58,7 +58,7 @@ class Comparison:
 
 
 def compare(old: Record, new: Record) -> Comparison:
-    """Judge `new` against `old`; GpudocError (exit 2) naming the first key in which the machines differ."""
+    """Judge `new` against `old`; GpudocError (exit 2) with the first key in which the machines differ."""
     refuse_unlike(old.environment, new.environment)
     before_rows = {row.key: row for row in old.measurements}
     now_rows = {row.key: row for row in new.measurements}
@@ -71,7 +71,7 @@ def compare(old: Record, new: Record) -> Comparison:
 
 
 def refuse_unlike(old: Mapping[str, Parameter], new: Mapping[str, Parameter]) -> None:
-    """GpudocError (exit 2) naming the first of HARD_KEYS in which two environments differ."""
+    """Raise GpudocError (exit 2) with the first of HARD_KEYS in which two environments differ."""
     for key in HARD_KEYS:
         before, now = old.get(key, "not recorded"), new.get(key, "not recorded")
         if before != now:
@@ -90,9 +90,9 @@ def _differences(old: Record, new: Record) -> Sequence[str]:
 
 
 def judge(old: Measurement, new: Measurement) -> RowChange:
-    """Slower or faster only when the two stated intervals do not touch; no fixed percentage.
+    """Judge a row as slower or faster only if the two stated intervals do not touch; there is no fixed percentage.
 
-    'doubtful' is slower while other work disturbed the new run: shown, and no regression.
+    'doubtful' means slower while other work disturbed the new run: it is shown, but is not a regression.
     """
     if old.value is None or new.value is None or old.unit != new.unit or old.value <= 0:
         return RowChange(

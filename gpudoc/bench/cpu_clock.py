@@ -1,4 +1,4 @@
-"""The CPU's real clock, by a chain of dependent adds (one cycle each), and what its vector units do per cycle."""
+"""The CPU's real clock, by a chain of dependent adds (one cycle each), and the work of its vector units per cycle."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from gpudoc.stats import median, quantile
 # 31 windows of about 30 microseconds: far below a scheduler's tick, so that most are whole
 WINDOWS = 31
 TURNS = 1600
-# a clock read too low by up to a fifth leaves the rate as it is
+# the rate stays the same if the clock reads up to a fifth too low
 _CLOCK_READ_LOW = 1.25
 
 
 def measure_clock_ghz() -> float | None:
-    """Cycles per nanosecond right now, the p75 of short windows (an interruption only lowers one); None: cannot.
+    """Cycles per nanosecond right now, the p75 of short windows (an interruption only lowers one); None if impossible.
 
-    `lscpu` and `/proc/cpuinfo` show the nominal clock, inside a virtual machine often a lower one.
+    `lscpu` and `/proc/cpuinfo` show the nominal clock, and inside a virtual machine often a lower one.
     """
     loop = _loaded("adds")
     return None if loop is None else _per_ns(loop, ADDS_PER_TURN)
 
 
 def measure_units(flags: frozenset[str]) -> dict[Unit, float]:
-    """Vector multiply-add instructions per cycle for each unit that `flags` name; empty when it cannot be measured."""
+    """Vector multiply-add instructions per cycle for each unit in `flags`; empty if they cannot be measured."""
     rates: dict[Unit, float] = {}
     for unit, (needed, _) in UNITS.items():
         if not needed <= flags:
@@ -34,7 +34,7 @@ def measure_units(flags: frozenset[str]) -> dict[Unit, float]:
         loop = _loaded(unit)
         if loop is None:
             continue
-        # the two are read in turn, because the clock moves with the load
+        # clock and unit are read in turn, because the clock changes with the load
         ratios = []
         for _ in range(5):
             clock = measure_clock_ghz()
@@ -46,17 +46,17 @@ def measure_units(flags: frozenset[str]) -> dict[Unit, float]:
 
 
 def rate_of_the_core(measured: float) -> float:
-    """Instructions per cycle that a core with `measured` of them has units for: 0.5, 1 or 2.
+    """The true rate of a core with `measured` instructions per cycle: 0.5, 1 or 2.
 
-    No x86 core is known to do 1.5, or more than 2. A neighbour on the same core (another virtual machine's, too) takes
-    turns from the units but hardly slows the clock's chain of adds, so that what lies clearly above one rate is the
-    next one. One who takes more than 3 of 8 turns halves it; of a run's processes the highest counts.
+    No x86 core is known to do 1.5, or more than 2. A neighbour on the same core (even from another virtual machine)
+    takes turns from the units but hardly slows the clock's chain of adds, so a value clearly above one rate means the
+    next rate. A neighbour that takes more than 3 of 8 turns halves the rate; the highest of a run's processes counts.
     """
     return next((rate for rate in (0.5, 1.0) if measured <= rate * _CLOCK_READ_LOW), 2.0)
 
 
 def why_not() -> str:
-    """'' when the clock can be measured here, else the reason."""
+    """'' if the clock can be measured here, otherwise the reason."""
     reason = machine_code.runs_here()
     if reason:
         return reason

@@ -1,4 +1,4 @@
-"""Records and readings as JSON and back; an unreadable record is a GpudocError that says what is wrong with it."""
+"""Records and readings as JSON and back; an unreadable record raises a GpudocError that names the problem."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class _MeasurementDoc(BaseModel):
 
 
 class RecordDocument(BaseModel):
-    """What is read of a document gpudoc.bench.v1."""
+    """The fields that are read from a document gpudoc.bench.v1."""
 
     document: Literal["gpudoc.bench.v1"] = Field(alias="schema")
     environment: dict[str, str | int | float]
@@ -72,7 +72,7 @@ def reading_to_json(reading: RawReading) -> dict[str, object]:
 
 
 def reading_from_json(values: Mapping[str, object]) -> RawReading:
-    """The reading in `values`; pydantic's ValidationError when they are none."""
+    """The reading in `values`; pydantic's ValidationError if they are not a reading."""
     return _READING.validate_python(values)
 
 
@@ -122,14 +122,14 @@ def _measurement_to_json(row: Measurement) -> dict[str, object]:
 
 
 def _short(value: float | None) -> float | None:
-    """Six significant digits: what the clock can tell apart."""
+    """The value with six significant digits, which is the clock's resolution; None if it is not finite."""
     if value is None or not math.isfinite(value):
         return None
     return float(f"{value:.6g}")
 
 
 def load_record(path: Path) -> Record:
-    """The record in `path`; GpudocError (exit 2) when it is missing, not JSON, or another document."""
+    """The record in `path`; GpudocError (exit 2) if it is missing, not JSON, or another document."""
     hint = "gpudoc bench --out FILE writes one"
     try:
         text = read_text(path, "bench record", most_bytes=_MOST_BYTES)
@@ -159,6 +159,6 @@ def _measurement(row: _MeasurementDoc) -> Measurement:
 
 
 def save_record(path: Path, record: Record) -> None:
-    """Write the record, whole or not at all; GpudocError when the place cannot be written."""
+    """Write the record, whole or not at all; GpudocError if the file cannot be written."""
     text = to_json(private(record_to_json(record)), indent=1) + "\n"
     write_whole(path, text, hint="--out bench.json")

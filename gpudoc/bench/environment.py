@@ -1,4 +1,4 @@
-"""What the run knows of the machine and what the record says of it, without names of people and hosts."""
+"""The machine's facts for the run and for the record, without names of people and hosts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gpudoc.process.openmp import own_openmp
 from gpudoc.units import GIB
 
 QUICK_S, FULL_S = 11.0, 80.0
-# a quick run takes few samples in each of more processes, so that they lie as far apart in time as they can
+# a quick run takes few samples in each of more processes, so that they are as far apart in time as possible
 CPU_ROUNDS, QUICK_CPU_ROUNDS = 3, 5
 
 
@@ -30,7 +30,7 @@ def make_plan(device: str, machine: Machine, *, quick: bool, only: tuple[str, ..
     physical = known_or(host.cpu_cores_physical, psutil.cpu_count(logical=False) or 1)
     near = near_cpus(device, machine)
     if near:
-        # what is bound to a node has its cores only, in the CPU's cases too
+        # a process bound to a node has only that node's cores, in the CPU's cases too
         usable = min(usable, float(len(near)))
         physical = physical * len(near) // known_or(host.cpu_count, os.cpu_count() or len(near))
     return SamplingPlan(
@@ -51,7 +51,7 @@ def make_plan(device: str, machine: Machine, *, quick: bool, only: tuple[str, ..
 
 
 def near_cpus(device: str, machine: Machine) -> tuple[int, ...]:
-    """The CPUs of the GPU's NUMA node that this process may use; empty where one node is all, or it is not known."""
+    """The CPUs of the GPU's NUMA node that this process may use; empty if there is one node, or it is unknown."""
     gpu = gpu_of(device, machine)
     node = -1 if gpu is None else known_or(gpu.numa_node, -1)
     if node < 0 or known_or(machine.host.numa_nodes, 1) < 2:

@@ -1,6 +1,6 @@
-"""Each cause of a low figure, decided by what was read during the run and by the machine's facts.
+"""Each cause of a low figure, decided by readings during the run and by the machine's facts.
 
-A finding has the figures of this run; what the cause means and what to do is its row in knowledge/causes.
+A finding has the figures of this run; its row in knowledge/causes says what the cause means and what to do.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from gpudoc.knowledge.rates import is_half_rate
 from gpudoc.process.openmp import RUNTIMES, WAITING, OpenMp
 from gpudoc.stats import median
 
-# a reason that was seen in this share of the looks explains a lower median
+# a reason explains a lower median if it appears in this share of the readings
 OFTEN = 0.2
 THERMAL = ("sw_thermal", "hw_thermal")
 POWER = ("sw_power_cap", "hw_power_brake")
-# below this share of the highest clock, with no reason given, somebody has set the clocks
+# somebody has set the clocks if they are below this share of the highest clock and the driver gives no reason
 CLOCK_CUT = 0.85
 # below this share of its first speed, a soaked GPU has become slower
 FALLEN = 0.95
@@ -87,7 +87,7 @@ def throttled_by_heat(row: Measurement, situation: Situation) -> Finding | None:
 
 
 def slowed_by_soaking(situation: Situation) -> Finding | None:
-    """What made the GPU slower at the end of a soak than at its begin; heat also where it cut the clocks all along."""
+    """The cause of a GPU slower at the end of a soak than at its start; heat also if it cut the clocks all along."""
     start, end = situation.find("soak_start"), situation.find("soak_end")
     if start is None or end is None or not start.value or not end.value:
         return None
@@ -108,7 +108,7 @@ def slowed_by_soaking(situation: Situation) -> Finding | None:
 
 
 def _state(row: Measurement) -> str:
-    """' (1740 MHz, 61 °C)', as far as it was read."""
+    """' (1740 MHz, 61 °C)', without the values that were not read."""
     clock, hottest = row.context.get("sm_clock_mhz"), row.context.get("temperature_c_max")
     parts = [f"{clock:.0f} MHz" if clock is not None else "", f"{hottest:.0f} °C" if hottest is not None else ""]
     known = [part for part in parts if part]
@@ -127,12 +127,12 @@ def throttled_by_power(row: Measurement, situation: Situation) -> Finding | None
     if limit is not None and default is not None and limit < default * 0.99:
         title = f"The GPU reached its power limit of {limit:.0f} W, which is set below the default of {default:.0f} W"
         return _finding("power_limit_lowered", title, *seen, gpu=gpu)
-    # a card at the limit that it came with does what it can: a T4 or L4 runs so whenever it multiplies for long
+    # a card at its default limit does all it can: a T4 or L4 reaches it in every long multiplication
     return _finding("power_limit_reached", "", *seen, gpu=gpu, severity="info")
 
 
 def _throttling(row: Measurement, reasons: tuple[str, ...]) -> tuple[Observation, ...]:
-    """How often each of the reasons was seen while clocks were cut, with the clock; empty when none was seen often."""
+    """How often each reason for cut clocks was seen, with the clock; empty if none was seen often."""
     shares = {reason: row.context.get(f"throttled_{reason}_share", 0.0) for reason in reasons}
     seen = [
         _seen(f"throttle.{reason}", f"{share:.0%} of the time") for reason, share in shares.items() if share >= OFTEN
@@ -144,7 +144,7 @@ def _throttling(row: Measurement, reasons: tuple[str, ...]) -> tuple[Observation
 
 
 def clocks_limited(row: Measurement, situation: Situation) -> Finding | None:
-    """The clock stayed low without heat or power: application or locked clocks."""
+    """The clock stayed low although heat and power did not limit it: application clocks or locked clocks."""
     gpu, clock = situation.gpu, row.context.get("sm_clock_mhz")
     if gpu is None or clock is None or isinstance(gpu.sm_clock_max_mhz, Absent):
         return None
@@ -161,7 +161,7 @@ def clocks_limited(row: Measurement, situation: Situation) -> Finding | None:
 
 
 def other_process(row: Measurement, situation: Situation) -> Finding | None:
-    """Another process used the card meanwhile."""
+    """Another process used the card during the run."""
     count = row.other_gpu_processes
     if not count:
         return None
@@ -188,7 +188,7 @@ def virtual_machine(_row: Measurement, situation: Situation) -> Finding | None:
 
 
 def cpu_quota(row: Measurement, situation: Situation) -> Finding | None:
-    """The container's CPU quota is below the threads that were used."""
+    """The container's CPU quota is below the number of threads that ran."""
     quota = situation.machine.container.cpu_quota_cores
     threads = float(row.parameters.get("threads", 1))
     if isinstance(quota, Absent) or quota >= threads:
@@ -201,7 +201,7 @@ def cpu_quota(row: Measurement, situation: Situation) -> Finding | None:
 
 
 def cpu_stolen(row: Measurement, _situation: Situation) -> Finding | None:
-    """The hypervisor gave the CPU to others."""
+    """The hypervisor gave CPU time to other machines."""
     share = row.context.get("stolen_share", 0.0)
     if share < 0.05:
         return None
@@ -230,7 +230,7 @@ CPU_CAUSES = (cpu_quota, cpu_stolen, cpu_busy)
 
 
 def slot_limited(situation: Situation) -> Finding | None:
-    """The GPU could do more than its slot: its own highest generation is above that of GPU and system together."""
+    """The GPU supports more than its slot: its own highest generation is above that of GPU and system together."""
     gpu = situation.gpu
     if gpu is None:
         return None
@@ -247,7 +247,7 @@ def slot_limited(situation: Situation) -> Finding | None:
 
 
 def half_rate(situation: Situation) -> Finding | None:
-    """A card that adds up 16-bit products in 32 bits at half its rate, as torch asks it to."""
+    """The card accumulates 16-bit products in 32 bits, as torch asks it to, at half its rate."""
     gpu = situation.gpu
     if gpu is None or isinstance(gpu.capability, Absent):
         return None
@@ -266,7 +266,7 @@ def half_rate(situation: Situation) -> Finding | None:
 
 
 def pageable_copies(situation: Situation) -> Finding | None:
-    """How much page-locked memory gains on this machine, when it does."""
+    """How much faster copies from page-locked memory are on this machine, if they are."""
     best: dict[str, float] = {}
     for row in situation.rows:
         if row.name == "h2d" and row.value is not None:
@@ -284,7 +284,7 @@ def pageable_copies(situation: Situation) -> Finding | None:
 
 
 def spinning_threads(situation: Situation) -> Finding | None:
-    """Threads of the CPU's rows that spin for CPUs on which others compute."""
+    """Threads of the CPU measurements that spin for CPUs on which other processes compute."""
     shared = [row for row in situation.rows if row.device == "cpu" and float(row.parameters.get("threads", 1)) > 1]
     others = [row.context["other_cpus_max"] for row in shared if "other_cpus_max" in row.context]
     cpus, known = situation.machine.host.cpus_usable, situation.environment

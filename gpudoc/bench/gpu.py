@@ -1,4 +1,4 @@
-"""What the GPU cases need of a device, and the CUDA device that gives it: buffers, queued work, and its timing."""
+"""The interface of a device for the GPU cases, and the CUDA device behind it: buffers, queued work, and its timing."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 Action = Callable[[], object]
 
-# from rest a card takes some tenths of a second to its clocks, the memory's above all
+# from rest a card takes some tenths of a second to reach its clocks, above all the memory's
 WAKE_S = 1.0
 _WAKE_BYTES, _WAKE_COPIES = 64 * MIB, 20
-# queueing one operation with its two events costs the host about 20 microseconds; the spin is to last longer
+# queueing one operation with its two events costs the host about 20 microseconds; the spin must last longer
 _SPIN_CYCLES_PER_ACTION = 100_000
 _SPIN_TRIES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuTraits:
-    """What torch.cuda.get_device_properties says of a device, and how many devices are visible."""
+    """The properties of a device from torch.cuda.get_device_properties, and how many devices are visible."""
 
     name: str
     sm_count: int
@@ -52,19 +52,19 @@ class GpuUnderTest(Protocol):
         """Bytes that can be allocated now."""
 
     def pin(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A page-locked copy of a host tensor; RuntimeError where the system locks no more memory."""
+        """A page-locked copy of a host tensor; RuntimeError if the system does not lock more memory."""
 
     def time_each(self, actions: Sequence[Action], between: Action | None = None, spin: bool = True) -> list[float]:
         """Seconds on the device of each action; `between` runs untimed.
 
-        With `spin` all are queued before the first begins; long ones, of which the queue holds few, need none.
+        With `spin` all are queued before the first begins; long actions, of which the queue holds few, do not need it.
         """
 
     def time_pair(self, first: Action, second: Action) -> tuple[float, float, float]:
         """Seconds of two actions that run at once on two streams: both together, the first, the second."""
 
     def synchronize(self) -> None:
-        """Wait for all queued work; raises when the device has failed."""
+        """Wait for all queued work; raises if the device has failed."""
 
 
 class CudaGpu:
@@ -87,7 +87,7 @@ class CudaGpu:
         return self.name
 
     def wake(self) -> None:
-        """Keep the card copying for WAKE_S, so that the first figure is not one of the clocks at rest."""
+        """Keep the card copying for WAKE_S, so that the first figure is not measured at the clocks of rest."""
         import torch
 
         size = min(_WAKE_BYTES, self.memory_free_bytes() // 4)
@@ -110,7 +110,7 @@ class CudaGpu:
         return tensor.pin_memory()
 
     def time_each(self, actions: Sequence[Action], between: Action | None = None, spin: bool = True) -> list[float]:
-        """Seconds of each action by CUDA events; tried again with a longer spin when the host was slow to queue."""
+        """Seconds of each action by CUDA events; tried again with a longer spin if the host queued too slowly."""
         cuda = self._cuda
         cycles = _SPIN_CYCLES_PER_ACTION * (len(actions) + 2)
         for attempt in range(_SPIN_TRIES):

@@ -41,26 +41,26 @@ class MachineLoop:
 
 
 def runs_here() -> str:
-    """'' where these loops can run, else why not."""
+    """'' if these loops can run here, otherwise the reason."""
     if platform.machine().lower() not in ("x86_64", "amd64"):
         return f"no machine code for {platform.machine()}"
     return "" if platform.system() == "Linux" else f"not tried on {platform.system()}"
 
 
 def load(unit: Unit) -> MachineLoop:
-    """The loop of `unit` in executable memory; OSError where the system forbids such memory."""
+    """The loop of `unit` in executable memory; OSError if the system forbids such memory."""
     memory = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
     memory.write(assemble(unit))
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     libc = ctypes.CDLL(None, use_errno=True)
-    # written first, executable after: memory that is both at once is refused by hardened kernels
+    # first written, then made executable, because hardened kernels refuse memory that is both at once
     if libc.mprotect(ctypes.c_void_p(address), mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_EXEC) != 0:
         raise OSError(ctypes.get_errno(), "the system refused executable memory")
     return MachineLoop(memory, ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint64)(address))
 
 
 def assemble(unit: Unit) -> bytes:
-    """The machine code: argument in rdi counts the turns; vector registers are zeroed first, so values stay finite."""
+    """The machine code: rdi holds the number of turns; vector registers are zeroed first, so values stay finite."""
     if unit == "adds":
         return _loop(_ADD_RAX_RAX * ADDS_PER_TURN) + _RET
     body = b"".join(_multiply_add(unit, register) for register in range(ACCUMULATORS))

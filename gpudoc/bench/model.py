@@ -1,9 +1,9 @@
-"""The words of a benchmark: cases make readings, rounds of readings make measurements, a record keeps them all.
+"""The data types of a benchmark: cases make readings, rounds of readings make measurements, a record keeps them all.
 
 History of SCHEMA gpudoc.bench.v1 and BENCH_VERSION (raise it whenever a figure is measured in another way):
 1: first.
 2: fp8 with fast accumulation; the GPU is woken before the first case; all-reduce without torchrun.
-3: --quick measures fewer rows in more processes; rows of CPU memory are not named by their bytes, which are measured.
+3: --quick measures fewer rows in more processes; names of CPU memory rows do not contain the bytes, which are measured.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SCHEMA = "gpudoc.bench.v1"
 BENCH_VERSION = 3
 
-# how many of the processes on the GPU are gpudoc's own, in a reading's context; one where it does not say
+# key in a reading's context: how many of the processes on the GPU are gpudoc's own; one if the key is missing
 OWN_PROCESSES = "own_gpu_processes"
 
 Parameter = str | int | float
@@ -31,7 +31,7 @@ Better = Literal["higher", "lower"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawReading:
-    """What one case measured at one point in one round: raw samples in `unit`, never averaged.
+    """The measurement of one case at one point in one round: raw samples in `unit`, never averaged.
 
     `context` holds numbers read while sampling (cpu_clock_ghz, stolen_share, other_cpus_max, sample_s, verified_bytes).
     """
@@ -56,7 +56,7 @@ class RawReading:
 
 @dataclass(frozen=True, slots=True)
 class NotMeasured:
-    """A case that gave nothing here, and why; `failed` when it began and broke."""
+    """A case that gave no figure here, and why; `failed` if it began and broke."""
 
     case: str
     because: str
@@ -67,8 +67,8 @@ class NotMeasured:
 class Case:
     """A group of rows measured together: `absent_because` gives the reason it cannot run here, or ''.
 
-    `share` is its part of a round's time relative to the other cases. `rows` says of each row, by name, what it
-    measures and what a low figure means.
+    `share` is its part of a round's time relative to the other cases. `rows` explains each row, by name: its
+    measurement and the meaning of a low figure.
     """
 
     name: str
@@ -81,7 +81,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """The most this hardware can do, the formula with its numbers, and the same at the clock seen during the run."""
+    """The highest possible value on this hardware, its formula with numbers, and the value at the run's clock."""
 
     value: float
     formula: str
@@ -105,7 +105,7 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """One row: `value` is the median of the rounds' medians, or None when it was refused as impossible.
+    """One row: `value` is the median of the rounds' medians, or None if it was rejected as impossible.
 
     `low` and `high` are the stated interval: the 95 % interval over the rounds together with the pooled p10 and p90.
     """
@@ -134,27 +134,27 @@ class Measurement:
 
     @property
     def share_of_ceiling(self) -> float | None:
-        """Value over ceiling (1.0 is all of it); None without either."""
+        """Value divided by ceiling (1.0 is the ceiling); None if either is missing."""
         if self.value is None or isinstance(self.ceiling, NoCeiling):
             return None
         return self.value / self.ceiling.value
 
     @property
     def share_at_measured_clock(self) -> float | None:
-        """Value over what the clock seen during the run allows; None when that clock is not known."""
+        """Value divided by the ceiling at the clock seen during the run; None if that clock is unknown."""
         if self.value is None or isinstance(self.ceiling, NoCeiling) or not self.ceiling.at_measured_clock:
             return None
         return self.value / self.ceiling.at_measured_clock
 
     @property
     def other_gpu_processes(self) -> int:
-        """Processes besides gpudoc's own that were seen on the GPU at once; 0 also where they were not counted."""
+        """The most processes other than gpudoc's own on the GPU at once; 0 also if they were not counted."""
         return max(0, int(self.context.get("gpu_processes_max", 0.0) - self.context.get(OWN_PROCESSES, 1.0)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """A whole run: rows, what was not measured, causes of low rows, and the machine it is true for."""
+    """A whole run: rows, missing measurements, causes of low rows, and the machine that it applies to."""
 
     environment: Mapping[str, Parameter]
     measurements: tuple[Measurement, ...]
@@ -166,7 +166,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """What a row is judged by: the machine's facts, what torch said of the device, and all other rows of the run."""
+    """The basis for judging a row: the machine's facts, torch's facts about the device, and all rows of the run."""
 
     machine: Machine
     device: str
@@ -175,7 +175,7 @@ class Situation:
 
     @property
     def gpu(self) -> Gpu | None:
-        """The facts of the GPU that was measured, by its PCI address; None on a CPU or when they are absent."""
+        """The facts of the measured GPU, by its PCI address; None on a CPU or if they are absent."""
         kind, _, ordinal = self.device.partition(":")
         if kind != "cuda" or isinstance(self.machine.gpus, Absent):
             return None
@@ -184,7 +184,7 @@ class Situation:
 
     @property
     def pci(self) -> PciDevice | None:
-        """The GPU on the PCI bus; None when it is not found there."""
+        """The GPU on the PCI bus; None if it is not found there."""
         return None if self.gpu is None else pci_of(self.gpu, self.machine)
 
     def find(self, name: str) -> Measurement | None:

@@ -1,4 +1,4 @@
-"""A record with what it is compared to, and the exit code that both give."""
+"""A record with its comparison, if any, and the exit code of both."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from gpudoc.errors import ExitCode
 
 @dataclass(frozen=True, slots=True)
 class BenchReport:
-    """What is shown at the end of a run."""
+    """The report at the end of a run."""
 
     record: Record
     comparison: Comparison | None = None
 
     @staticmethod
     def of(record: Record, old: Record | None) -> BenchReport:
-        """The report of `record`, compared to `old` when there is one; GpudocError when the two cannot be compared."""
+        """The report of `record`, compared to `old` if there is one; GpudocError if the two cannot be compared."""
         return BenchReport(record, compare(old, record) if old else None)
 
     @property
     def exit_code(self) -> ExitCode:
-        """130 interrupted; 1 corrupted data, a regression, or nothing measured; 0 also when figures are low."""
+        """130 interrupted; 1 corrupted data, a regression, or nothing measured; otherwise 0, even with low figures."""
         if self.record.interrupted:
             return ExitCode.INTERRUPTED
         broken = any(finding.severity == "broken" for finding in self.record.findings)

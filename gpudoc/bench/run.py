@@ -1,4 +1,4 @@
-"""The one door of the room: start the measuring process, keep every reading as it comes, settle them into a record."""
+"""The entry point of `bench`: start the measuring process, keep every reading, and settle them into a record."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from gpudoc.units import parse_duration
 
 # a worker that is silent for this long is taken for hung
 SILENCE_S = 60.0
-# a bar goes no further before the end is there
+# the progress bar stops at this share until the run ends
 _FULLEST = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the user asked for; `device` is already chosen: 'cpu' or 'cuda:N'."""
+    """The user's options; `device` is already chosen: 'cpu' or 'cuda:N'."""
 
     device: str = "cpu"
     only: tuple[str, ...] = ()
@@ -53,9 +53,9 @@ class Options:
 
     @staticmethod
     def of(device: str, only: str, quick: bool, data: Path | None, old: Record | None, soak: str = "") -> Options:
-        """The options with the names in `only` taken apart at the commas; `old` is what the run is compared to.
+        """The options with the names in `only` split at commas; `old` is the record to compare the run with.
 
-        GpudocError (exit 2) if `soak` is not a duration, or on a CPU, and for what `check_options` refuses.
+        GpudocError (exit 2) if `soak` is not a duration, or is given on a CPU, and in the cases of `check_options`.
         """
         names = tuple(name.strip() for name in only.split(",") if name.strip())
         made = Options(device=device, only=names, quick=quick, soak_s=_soak_s(soak, device), data=data, old=old)
@@ -75,7 +75,7 @@ def _soak_s(text: str, device: str) -> float:
 
 @dataclass(slots=True)
 class Harvest:
-    """What has been heard from the measuring process so far."""
+    """The messages from the measuring process so far."""
 
     readings: list[RawReading] = field(default_factory=list)
     not_measured: list[NotMeasured] = field(default_factory=list)
@@ -86,18 +86,18 @@ class Harvest:
 
     @property
     def is_cut_short(self) -> bool:
-        """Whether the run ended before its last process did: then what was measured is kept as it is."""
+        """Whether the run ended before its last process did: its readings are kept as they are then."""
         return self.interrupted or any(one.failed for one in self.not_measured)
 
     def settled_readings(self) -> list[RawReading]:
-        """The readings with the counters seen while each was taken."""
+        """The readings, each with the counters seen during it."""
         if isinstance(self.telemetry, Absent):
             return self.readings
         self.telemetry.stop()
         return annotate(self.readings, self.telemetry.looks)
 
     def reasons(self) -> tuple[NotMeasured, ...]:
-        """What was not measured, once: every process skips the same case for its own number of seconds."""
+        """The missing measurements, each once: every process skips the same case, with its own number of seconds."""
         kept: dict[object, NotMeasured] = {}
         for one in self.not_measured:
             kept.setdefault(one if one.failed else one.case, one)
@@ -105,9 +105,9 @@ class Harvest:
 
 
 def run(options: Options, machine: Machine, progress: Progress = SILENT) -> Record:
-    """Measure and judge. Ctrl+C, a hung driver or a killed worker end the run early and keep what was measured.
+    """Measure and judge. Ctrl+C, a hung driver or a killed worker end the run early and keep its measurements.
 
-    GpudocError (exit 2) where torch cannot be imported.
+    GpudocError (exit 2) if torch cannot be imported.
     """
     check_options(options)
     started = time.monotonic()
@@ -146,7 +146,7 @@ def judge(situation: Situation) -> Situation:
 
 def check_options(options: Options) -> None:
     """GpudocError (exit 2) for a case that does not exist or a folder that cannot be read."""
-    # the CPU's cases run beside the GPU's, and both have a matmul
+    # a GPU run includes the CPU's cases, and both have a matmul
     known = list(dict.fromkeys(case.name for case in cases_for(options.device)))
     for name in options.only:
         if name not in known:
@@ -194,13 +194,13 @@ def _follow(worker: Conversation, planned_s: float, harvest: Harvest, progress: 
 
 
 def expected_s(elapsed_s: float, planned_s: float) -> float:
-    """How long the whole takes: as planned, and longer where a busy machine needs more; a bar of it is never full."""
+    """Expected seconds of the whole run: as planned, or longer if a busy machine needs more; the bar is never full."""
     return max(planned_s, elapsed_s / _FULLEST)
 
 
 def _meet_gpu(traits: Mapping[str, Any], harvest: Harvest) -> None:
-    """Keep what torch says of the GPU, and begin to watch it."""
-    # only newer releases of torch tell the address, libcuda always does
+    """Keep torch's facts about the GPU, and start its telemetry."""
+    # only newer releases of torch report the address, libcuda always does
     address = harvest.pci_address or str(traits["pci_address"])
     harvest.environment |= {
         "sm_count": int(traits["sm_count"]),
@@ -219,7 +219,7 @@ def _give_up(harvest: Harvest, because: str) -> None:
 
 
 def _take(line: bytes, harvest: Harvest) -> str:
-    """Keep what one line tells; the text of what is being done now, or ''."""
+    """Keep the content of one line; returns the text of the current work, or ''."""
     try:
         message = json.loads(line)
         event = message["event"]

@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 MIN_SAMPLES = 7
 MAX_SAMPLES = 400
-# a point that is slower than planned ends with fewer samples of this process after this many times its seconds
+# a point that is slower than planned ends after this many times its seconds, with fewer samples from this process
 OVERTIME = 2.0
-# a look at what others do reads all processes, some milliseconds
+# seconds between two readings of the others' load: each reads all processes, which takes some milliseconds
 LOOK_S = 0.2
-# half the width of the median's 95 % interval, as a share of the median, at which a point stops early
+# a point stops early if half the width of the median's 95 % interval is at most this share of the median
 TIGHT = 0.002
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingPlan:
-    """What the parent decided for the process that measures; plain numbers, so that it travels as JSON.
+    """The parent's decisions for the measuring process; plain numbers, so that they can be sent as JSON.
 
-    `soak_s`: how long the GPU multiplies after all the rest, 0 where nobody asked for that.
-    `is_exclusive`: a GPU lets in one process at a time (`nvidia-smi --query-gpu=compute_mode`).
+    `soak_s`: seconds that the GPU multiplies after all other cases, 0 if nobody asked for a soak.
+    `is_exclusive`: a GPU allows only one process at a time (`nvidia-smi --query-gpu=compute_mode`).
     """
 
     device: str
@@ -51,15 +51,15 @@ class SamplingPlan:
 
 @dataclass(slots=True)
 class OtherLoad:
-    """What others do with the CPUs, by looks that are LOOK_S apart or more."""
+    """The load of other processes on the CPUs, from readings at least LOOK_S apart."""
 
     _meter: LoadMeter = field(default_factory=LoadMeter)
     _looked_s: float = field(default_factory=time.monotonic)
     _seen: CpuLoad | None = None
 
     def context(self) -> dict[str, float]:
-        """'stolen_share' of all CPU time and 'other_cpus_max' busy, over the time up to now; where the last look is
-        less than LOOK_S ago, up to then. Empty before there is anything to tell.
+        """'stolen_share' of all CPU time and 'other_cpus_max' busy, over the time up to now, or up to the last reading
+        if that is less than LOOK_S ago. Empty before the first reading.
         """
         now = time.monotonic()
         if self._seen is None or now - self._looked_s >= LOOK_S:
@@ -74,7 +74,7 @@ class OtherLoad:
 
 @dataclass(slots=True)
 class Bench:
-    """What a case may use while it runs: the plan, its seconds, and the meters around each point.
+    """The tools of a running case: the plan, its seconds, and the meters around each point.
 
     `is_alive` tells the parent process that a wait is not a hang.
     """
@@ -90,17 +90,17 @@ class Bench:
 
     @property
     def device(self) -> GpuUnderTest:
-        """The GPU of this run; only cases that need one ask for it."""
+        """The GPU of this run; only GPU cases may use it."""
         assert self.gpu is not None, "a GPU case ran without a GPU"
         return self.gpu
 
     def leave_out(self, what: str, because: str) -> None:
-        """Note a point that is not measured, so that its absence is said."""
+        """Note a point that is not measured, so that the record mentions it."""
         self.left_out.append((what, because))
 
     @property
     def is_spread(self) -> bool:
-        """Whether many short processes share out the samples of each row, instead of a few that take their time."""
+        """Whether many short processes share the samples of each row, instead of a few long ones."""
         return self.plan.quick and self.plan.rounds > 1
 
     def point_s(self, num_points: int) -> float:
@@ -120,15 +120,15 @@ class Row:
 
 
 def fewest_samples(rounds: int) -> int:
-    """Samples that each of `rounds` processes takes of a row at least, so that all have MIN_SAMPLES together."""
+    """The fewest samples of a row from each of `rounds` processes, so that together they have MIN_SAMPLES."""
     return max(2, -(-MIN_SAMPLES // rounds))
 
 
 def collect_samples(
     once: Callable[[], float], budget_s: float, warm_up: int = 2, *, fewest: int = MIN_SAMPLES, overtime: float = 1.0
 ) -> tuple[float, ...]:
-    """Values of `once()` after `warm_up` dropped ones: MIN_SAMPLES, then until tight or `budget_s` is over; `fewest`
-    when that takes more than `overtime` times `budget_s`.
+    """Values of `once()` after `warm_up` dropped ones: MIN_SAMPLES, and more until tight or `budget_s` is over; only
+    `fewest` if that takes more than `overtime` times `budget_s`.
     """
     started = time.perf_counter()
     for _ in range(warm_up):
@@ -153,7 +153,7 @@ def is_tight(samples: list[float]) -> bool:
 
 
 def sample_point(bench: Bench, row: Row, once: Callable[[], float], budget_s: float, warm_up: int = 2) -> RawReading:
-    """One row's reading in this round: samples of `once`, with the host's load and the CPU's clock."""
+    """One row's reading in this round: samples of `once`, plus the host's load and the CPU's clock."""
     began = time.monotonic()
     effort = (1, 1.0) if bench.is_spread else (warm_up, OVERTIME)
     fewest = fewest_samples(bench.plan.rounds)
@@ -178,7 +178,7 @@ def sample_point(bench: Bench, row: Row, once: Callable[[], float], budget_s: fl
 
 
 def timed_rate(action: Callable[[], object], work: float, at_least_s: float = 0.002) -> Callable[[], float]:
-    """A function giving work per second of `action`, repeated inside one sample until that lasts `at_least_s`."""
+    """A function for the work per second of `action`, which one sample repeats until it lasts `at_least_s`."""
     started = time.perf_counter()
     action()
     repeats = max(1, round(at_least_s / max(1e-9, time.perf_counter() - started)))

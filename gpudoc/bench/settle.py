@@ -1,4 +1,4 @@
-"""From readings of several rounds to one row: the median, its spread, and the interval it is stated with."""
+"""Turns readings of several rounds into one row: the median, its spread, and its stated interval."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.36
 
 
 def settle(readings: Iterable[RawReading]) -> tuple[Measurement, ...]:
-    """One measurement per key in the order of first sight, without ceiling and doubts yet."""
+    """One measurement per key in the order of first appearance, still without ceiling and doubts."""
     groups: dict[str, list[RawReading]] = {}
     for reading in readings:
         if reading.samples:
@@ -23,7 +23,7 @@ def settle(readings: Iterable[RawReading]) -> tuple[Measurement, ...]:
 
 
 def split_enough(rows: Iterable[Measurement]) -> tuple[tuple[Measurement, ...], tuple[NotMeasured, ...]]:
-    """The rows with MIN_SAMPLES, and the others with what each would need: fewer tell of a moment, not of a machine."""
+    """The rows with MIN_SAMPLES, and the others with the reason: fewer samples describe a moment, not the machine."""
     enough, few = [], []
     for row in rows:
         count = sum(len(one) for one in row.rounds)
@@ -64,7 +64,7 @@ def _settle_row(group: Sequence[RawReading]) -> Measurement:
 def interval(medians: Sequence[float]) -> tuple[float, float]:
     """95 % interval of the mean of the processes' medians, with the medians themselves inside; a point for one process.
 
-    Three processes tell little of how a fourth would do, and Student's factor says how little.
+    Three processes say little about a fourth, and Student's factor says how little.
     """
     if len(medians) < 2:
         return medians[0], medians[0]

@@ -1,4 +1,4 @@
-"""What is measured: the machine's facts and the device, with torch asked only when a GPU makes that necessary."""
+"""The target of a run: the machine's facts and the device; torch is imported only if there is a GPU."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class BenchTarget:
 
     @property
     def said(self) -> str:
-        """One line: what is measured and why, and what the GPU lacks when the CPU stands in for it."""
+        """One line: the measured device and the reason, and the GPU's problem if the CPU stands in for it."""
         problem = self.choice.problem
         if problem is None:
             return f"measuring {self.choice.why}"
@@ -33,10 +33,10 @@ class BenchTarget:
 
 
 def find_target(device: str) -> BenchTarget:
-    """The device for `--device`; GpudocError for a name that is none (exit 2) or a GPU asked for in vain (exit 1).
+    """The device for `--device`; GpudocError for an unknown name (exit 2) or a GPU that cannot be used (exit 1).
 
-    With 'auto' the CPU stands in for a GPU that cannot be used. The torch that is examined is the one that measures:
-    that of this Python. A machine without a GPU spares its import.
+    With 'auto' the CPU stands in for a GPU that cannot be used. The examined torch is the one that measures, which is
+    this Python's. It is not imported on a machine without a GPU.
     """
     if sys.platform == "win32":
         raise GpudocError(
@@ -51,9 +51,9 @@ def find_target(device: str) -> BenchTarget:
 
 
 def before_measuring(target: BenchTarget, *, quick: bool, shared: bool) -> list[str]:
-    """What is said before the first figure: who else computes on the GPU, and how long it takes at most.
+    """The messages before the first figure: other processes on the GPU, and the longest duration of the run.
 
-    GpudocError (exit 1) when others compute there and `shared` was not given. Who computes on further GPUs is said.
+    GpudocError (exit 1) if others compute there and `shared` was not given. Processes on further GPUs are only named.
     """
     said, machine = [], target.machine
     if target.choice.device == "cuda":

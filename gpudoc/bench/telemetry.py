@@ -1,4 +1,4 @@
-"""Counters read while a case runs, and what they say of each reading: its clock, heat, throttling and link."""
+"""Counters read while a case runs, and the numbers for each reading: its clock, heat, throttling and link."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from gpudoc.facts.model import Absent, Fact
 from gpudoc.stats import median
 
 INTERVAL_S = 0.05
-# a reading shorter than this may fall between two looks; the nearest ones are taken then
+# a reading shorter than this may be between two looks; the nearest looks are used then
 MARGIN_S = 0.1
-# reasons that are no fault: an idle card, and clocks that the user has set
+# reasons that are not a fault: an idle card, and clocks that the user has set
 HARMLESS = frozenset({"gpu_idle", "application_clocks", "display_clocks"})
 
 
@@ -29,7 +29,7 @@ class CounterSample:
 
 @dataclass(slots=True)
 class Telemetry:
-    """Looks at one GPU from a thread of the parent, so that the worker's own loop is not disturbed."""
+    """Reads one GPU's counters in a thread of the parent, so that the worker's own loop is not disturbed."""
 
     read: Callable[[], GpuCounters]
     looks: list[CounterSample] = field(default_factory=list)
@@ -38,12 +38,12 @@ class Telemetry:
     _thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Look every `interval_s` until stopped."""
+        """Read the counters every `interval_s` until stopped."""
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """End the looking; a read that hangs in the driver is left behind."""
+        """Stop reading; a read that hangs in the driver is left behind."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join(timeout=2.0)
@@ -54,7 +54,7 @@ class Telemetry:
 
 
 def open_telemetry(pci_address: str) -> Telemetry | Absent:
-    """Telemetry of the GPU at `pci_address`, started, or why there is none."""
+    """Started telemetry of the GPU at `pci_address`, or the reason why there is none."""
     if not pci_address:
         return Absent("torch does not report the GPU's PCI address")
     read = open_counters(pci_address)
@@ -66,7 +66,7 @@ def open_telemetry(pci_address: str) -> Telemetry | Absent:
 
 
 def annotate(readings: Iterable[RawReading], looks: Iterable[CounterSample]) -> list[RawReading]:
-    """The GPU's readings with what was seen while each was taken; unchanged where nothing was, and those of the CPU."""
+    """The readings with the counters seen during each; CPU readings and those without counters are unchanged."""
     seen = sorted(looks, key=lambda look: look.at_s)
     return [
         reading
@@ -77,7 +77,7 @@ def annotate(readings: Iterable[RawReading], looks: Iterable[CounterSample]) -> 
 
 
 def during(looks: list[CounterSample], reading: RawReading) -> list[GpuCounters]:
-    """The looks between the reading's begin and end; those just around it when it was shorter than the interval."""
+    """The looks between the reading's begin and end; those just around it if there are none inside."""
     inside = [look.counters for look in looks if reading.began_s <= look.at_s <= reading.ended_s]
     if inside:
         return inside
@@ -112,7 +112,7 @@ def summarise(counters: list[GpuCounters]) -> dict[str, float]:
 
 
 def throttle_shares(counters: list[GpuCounters]) -> Mapping[str, float]:
-    """For each harmful reason the share of looks that showed it, as 'throttled_<reason>_share'."""
+    """The share of looks that showed each harmful reason, as 'throttled_<reason>_share'."""
     known = [one.throttle_reasons for one in counters if not isinstance(one.throttle_reasons, Absent)]
     reasons = {reason for reasons in known for reason in reasons} - HARMLESS
     return {f"throttled_{reason}_share": sum(reason in one for one in known) / len(known) for reason in sorted(reasons)}

@@ -1,4 +1,4 @@
-"""Rows below what is normal for their path, and the cause by evidence; without evidence 'cause not found'."""
+"""Find rows below the normal share of their path, and the cause by evidence; 'cause not found' without evidence."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Cause = Callable[[Measurement, Situation], Finding | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Path:
-    """What is normal on one path: the share of the ceiling below which a row is low, and the causes to look for."""
+    """One path's normal share of the ceiling, below which a row is low, and the causes to look for."""
 
     name: str
     normal: float
@@ -51,7 +51,7 @@ def find_causes(situation: Situation) -> tuple[Finding, ...]:
 
 
 def best_rows(situation: Situation) -> tuple[Measurement, ...]:
-    """The row nearest to its ceiling of each name, type, kind of host memory and direction: the one to be judged."""
+    """The row to judge for each name, type, kind of host memory and direction: the one nearest to its ceiling."""
     best: dict[tuple[str, ...], Measurement] = {}
     for row in situation.rows:
         share = row.share_of_ceiling
@@ -65,7 +65,7 @@ def best_rows(situation: Situation) -> tuple[Measurement, ...]:
 
 
 def path_of(row: Measurement, situation: Situation) -> Path | None:
-    """What is normal for `row`; None where nothing is."""
+    """The path of `row` with its normal share; None if no normal share is known."""
     if row.device == "cpu":
         # 0.60: below every shape of every type measured on an idle machine, where the best shape reaches 0.86 and more
         return Path(name="the CPU's units", normal=0.60, causes=CPU_CAUSES, look_at=_LOOK_CPU)
@@ -84,7 +84,7 @@ def path_of(row: Measurement, situation: Situation) -> Path | None:
 
 
 def normal_share(name: str, parameters: Mapping[str, Parameter], pcie_generation: int) -> float | None:
-    """The share of its ceiling that a GPU's figure reaches where nothing is wrong; None where that is not known."""
+    """The share of its ceiling that a GPU's figure reaches if nothing is wrong; None if unknown."""
     match name:
         case "h2d" | "d2h" if parameters.get("host") == "pinned":
             # packet headers take 4 to 16 %; A100 reach 0.79 to 0.83 of Gen4, H100 0.89 to 0.91 of Gen5
@@ -107,14 +107,14 @@ _LOOK_PEER = "Check nvidia-smi topo -m and nvidia-smi nvlink --status, and wheth
 
 
 def judge_row(row: Measurement, situation: Situation) -> Iterator[Finding]:
-    """The causes of `row` when it is below its path's normal share; 'cause_not_found' when nothing speaks for any."""
+    """The causes of `row` if it is below its path's normal share; 'cause_not_found' without evidence for any."""
     path, share = path_of(row, situation), row.share_of_ceiling
     if path is None or share is None or share >= path.normal:
         return
     causes = [found for cause in path.causes if (found := cause(row, situation)) is not None]
     yield from (replace(cause, evidence=(_low(row, path), *cause.evidence)) for cause in causes)
     clocked = row.share_at_measured_clock
-    # what is no fault explains a low row only as far as the clock goes
+    # a cause that is not a fault explains a low row only as far as the clock does
     if any(cause.severity != "info" for cause in causes) or (causes and (clocked is None or clocked >= path.normal)):
         return
     yield Finding(
@@ -128,8 +128,8 @@ def judge_row(row: Measurement, situation: Situation) -> Iterator[Finding]:
 
 
 def peculiarities(situation: Situation) -> Iterator[Finding]:
-    """What bounds this machine although nothing is wrong: slot, GeForce's half rate, pageable memory, others' work;
-    and what a soak showed."""
+    """Limits of this machine although nothing is wrong: slot, GeForce's half rate, pageable memory, other processes;
+    and the result of a soak."""
     for cause in (slowed_by_soaking, slot_limited, half_rate, pageable_copies, spinning_threads):
         found = cause(situation)
         if found is not None:
@@ -170,7 +170,7 @@ def _low(row: Measurement, path: Path) -> Observation:
 
 
 def _merge(first: Finding, second: Finding) -> Finding:
-    """One finding with both rows as evidence; what was seen besides is said once."""
+    """One finding with both rows as evidence; each other observation appears once."""
     known = {one.fact for one in first.evidence}
     new = tuple(one for one in second.evidence if one.fact not in known)
     return replace(first, evidence=(*first.evidence, *new))

@@ -1,6 +1,6 @@
-"""The process that measures: imports torch once, then forks one fresh process per round; speaks JSON lines on stdout.
+"""The measuring process: imports torch once, then forks one fresh process per round; writes JSON lines to stdout.
 
-The parent never measures, so a driver that hangs, a card that falls off or a kill takes no figure with it.
+The parent never measures, so figures survive a hanging driver, a card that falls off the bus, or a kill.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gpudoc.process.ending import how_it_ended
 from gpudoc.process.imports import uncollected
 from gpudoc.process.lifetime import die_with_parent
 
-# a round that got less of its planned time would only be half a round; those that MIN_SAMPLES need are run all the same
+# a round with less than this share of its planned time is left out, unless MIN_SAMPLES needs it
 MIN_ROUND_SHARE = 0.2
 
 
@@ -48,10 +48,10 @@ def main() -> None:
     plan = plan_from_json(sys.stdin.readline())
     die_with_parent(plan.parent_pid)
     if plan.bind_cpus:
-        # before torch starts its threads and before memory is touched: both stay on the GPU's node
+        # before torch starts its threads and before memory is used, so that both stay on the GPU's node
         os.sched_setaffinity(0, plan.bind_cpus)
     tell({"event": "environment", "values": describe_torch()})
-    # a slow import of torch takes from the measuring, but not more than half of it
+    # a slow import of torch reduces the time for measuring, but by at most half
     now = time.monotonic()
     end = max(started + plan.budget_s, now + plan.budget_s / 2)
     needed = -(-MIN_SAMPLES // fewest_samples(plan.rounds))
@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def describe_torch() -> dict[str, str]:
-    """Version and build of the torch that measures."""
+    """Version and build of the measuring torch."""
     with uncollected():
         import torch
 
@@ -80,22 +80,22 @@ def describe_torch() -> dict[str, str]:
 
 
 def tell(message: Mapping[str, object]) -> None:
-    """One line to the parent, at once."""
+    """Send one line to the parent at once."""
     sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
 
 
 def share_of_time(case: Case, rest: Sequence[Case], left_s: float) -> float:
-    """Seconds for `case` when it and the `rest` are still to come: what one overran is taken from all that follow."""
+    """Seconds for `case` before it and the `rest` run: if a case overruns, all later ones get less time."""
     return max(0.0, left_s) * case.share / (case.share + sum(one.share for one in rest))
 
 
 def _run_round(plan: SamplingPlan, index: int, round_s: float) -> int:
     bench = Bench(plan=plan, round=index, clock_ghz=measure_clock_ghz, is_alive=lambda: tell({"event": "alive"}))
     if plan.device != "cpu":
-        # only here, after the fork: a CUDA context does not survive one
+        # only here, after the fork, because a CUDA context does not survive one
         bench.gpu = device = CudaGpu(int(plan.device.partition(":")[2]))
-        # the driver counts all GPUs, CUDA_VISIBLE_DEVICES may hide some
+        # the driver counts all GPUs, but CUDA_VISIBLE_DEVICES may hide some
         bench.plan = replace(plan, num_gpus=bench.gpu.traits.count)
         tell({"event": "gpu", "values": asdict(bench.gpu.traits)})
         device.wake()

@@ -12,7 +12,7 @@ from gpudoc.frozen import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """What is to be done: measure here, write a job, or measure and print hosts."""
+    """The task: measure here, write a job, or measure and print hosts."""
 
     across: bool
     slurm: Path | None = None
@@ -22,7 +22,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcrossOutput:
-    """Where the record goes, and how it is shown."""
+    """The files for the record, and how to show it."""
 
     json: bool = False
     html: Path | None = None
@@ -33,7 +33,7 @@ class AcrossOutput:
 
 
 def measure_fleet(options: AcrossOptions, start: Start, output: AcrossOutput) -> int:
-    """Write the job, or measure in step with the other processes; rank 0 speaks for all."""
+    """Write the job, or measure in step with the other processes; only rank 0 prints."""
     from gpudoc.fleet import allocation
     from gpudoc.fleet.documents import load_record, save_record
     from gpudoc.fleet.place import find_place
@@ -60,7 +60,7 @@ def measure_fleet(options: AcrossOptions, start: Start, output: AcrossOutput) ->
         record = allocation.run(options, progress)
     assert record is not None, "rank 0 has the record"
     if output.out and output.out.suffix.lower() != ".prom":
-        # before it is judged: what took minutes to measure is not lost by that
+        # saved before it is judged, so that minutes of measuring are not lost
         save_record(output.out, record)
     report = FleetReport.of(record, old)
     if output.out:
@@ -76,7 +76,7 @@ def measure_fleet(options: AcrossOptions, start: Start, output: AcrossOutput) ->
 
 
 def _check(start: Start, output: AcrossOutput) -> None:
-    """GpudocError for options that contradict each other, or that need --across."""
+    """Raise GpudocError for options that contradict each other, or that need --across."""
     if start.soak:
         raise GpudocError("--soak heats one GPU, but --across measures all", hint="leave out one of them")
     if not start.across:
@@ -89,7 +89,7 @@ def _check(start: Start, output: AcrossOutput) -> None:
 
 
 def write_doctor_job(place: Path, *, sources: bool, watched: bool) -> int:
-    """Write the job that runs the typed doctor on every node; GpudocError for what is not a node of a job."""
+    """Write the job that runs the typed doctor command on every node; GpudocError for files and watched jobs."""
     from gpudoc.fleet import slurm
     from gpudoc.render.console import print_lines
 

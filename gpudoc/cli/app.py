@@ -23,23 +23,23 @@ from gpudoc.own_files import ARCHIVE, IN_ARCHIVE, INSTALL
 from gpudoc.patterns import Pattern
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
-# of a command whose output was cut off before it had an answer: what a shell calls the end by SIGPIPE
+# the exit code of a command whose output was cut off before its answer: the shell's code for an end by SIGPIPE
 _READER_GONE = 128 + 13
-# of argparse, click and what is built on them
+# the exit code of argparse, click and tools built on them for a wrong option
 _WRONG_OPTION = 2
-# a file name may hold a line end, and what follows it is never what to type
+# a file name may contain a line end, and the text after it is never a hint
 _LIKE_A_HINT = Pattern(r"\n(?=[ \t]*try:)")
 _HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
 class _Commands(TyperGroup):
-    """The commands; Ctrl+C that no command answers is reported like a failure, where Typer would say nothing.
+    """The commands; Ctrl+C that no command handles is reported like a failure, while Typer would say nothing.
 
-    Of a command that does not exist the one that was meant is named, which Typer guesses by letters alone.
+    For a command that does not exist, the error names the command that was meant; Typer guesses by letters alone.
     """
 
     def resolve_command(self, ctx: typer.Context, args: list[str]) -> tuple[str | None, Any, list[str]]:  # type: ignore[override]
-        """The command that was typed; GpudocError where there is none of that name."""
+        """The command that was typed; GpudocError if no command has that name."""
         if args and not args[0].startswith("-") and args[0] not in self.commands:
             raise GpudocError(
                 f"No such command {args[0]!r}.", hint=meant_command(args[0], tuple(self.commands), args[1:])
@@ -69,7 +69,7 @@ _SHORT = {
 
 
 def application(word: str = "") -> typer.Typer:
-    """The command line; where `word` is a command it knows only this one, whose file alone is imported."""
+    """The command line; if `word` is a command, it has only this command and imports only its file."""
     return _application((word,) if word in _SHORT else tuple(_SHORT))
 
 
@@ -107,9 +107,9 @@ def _options(
 
 
 def main() -> NoReturn:
-    """Run the command in `sys.argv` and exit with its code; no user's mistake shows a traceback."""
+    """Run the command in `sys.argv` and exit with its code; a user's mistake never shows a traceback."""
     status = run(sys.argv[1:])
-    # only torch leaves threads that a rank must not wait for
+    # only torch leaves threads behind that a rank must not wait for
     if "RANK" in os.environ and "torch" in sys.modules:
         from gpudoc.train.start.launch import exit_rank
 
@@ -118,7 +118,7 @@ def main() -> NoReturn:
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command line and return its exit code. What follows the first `--` is a command to watch."""
+    """Run one command line and return its exit code. The words after the first `--` are a command to watch."""
     own, watched = _split_at_dashes(arguments or ["--help"])
     own = [*own[1:2], "--help"] if own[:1] == ["help"] else own
     misplaced = misplaced_options(own, watched, _options_of) if watched else None
@@ -129,7 +129,7 @@ def run(arguments: list[str]) -> int:
             args=own, obj=Invocation(command=tuple(watched)), standalone_mode=False, prog_name="gpudoc"
         )
         _flush()
-        # with this code a script ends that does not know an option
+        # a script ends with this code if it does not know an option
         if misplaced is not None and result == _WRONG_OPTION:
             _say(f"  try: {misplaced.hint}")
         return int(result or ExitCode.OK)
@@ -147,7 +147,7 @@ def run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return _fail(own, "interrupted", "", ExitCode.INTERRUPTED)
     except (BrokenPipeError, SystemExit) as end:
-        # typer turns a reader that has gone into an exit
+        # typer turns a closed pipe into an exit
         if isinstance(end, SystemExit) and not isinstance(end.__context__, BrokenPipeError):
             raise
         _flush()
@@ -183,7 +183,7 @@ def _split_at_dashes(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _flush() -> None:
-    """What nobody reads goes nowhere, so that Python does not complain about it at its end."""
+    """Flush stdout; drop the rest if the reader is gone, so that Python does not complain about it at exit."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -193,7 +193,7 @@ def _flush() -> None:
 
 
 def _written(arguments: list[str], code: int) -> int:
-    """The exit code of a command whose output is written; another one where the disk is full."""
+    """`code` once the output is written; another exit code if the disk is full."""
     try:
         _flush()
     except OSError as fault:
@@ -209,7 +209,7 @@ def _disk_is_full(arguments: list[str], fault: OSError) -> int:
     try:
         sys.stdout.flush()
     except OSError:
-        # Python would write it once more at its end, and end with 120
+        # Python would write it again at exit, and end with 120
         lose_reader(sys.stdout)
     where = fault.filename or "the output, or a temporary file"
     return _fail(arguments, f"{where}: {fault.strerror}", "df -h . /tmp shows which disk is full", ExitCode.NOT_DONE)
@@ -240,7 +240,7 @@ def _say(line: str) -> None:
 
 
 def _folded(text: str) -> str:
-    """A message in lines of the terminal, broken between words; what is indented or piped stays as it is."""
+    """A message folded to the terminal's width between words; indented lines and piped output stay as they are."""
     if not sys.stderr.isatty():
         return text
     width = max(20, shutil.get_terminal_size().columns)
@@ -261,13 +261,13 @@ def _report_fault(arguments: list[str], fault: Exception) -> int:
     from gpudoc.facts.redact import Redactor
 
     told = f"gpudoc {gpudoc.__version__}, Python {sys.version}\n" + "".join(traceback.format_exception(fault))
-    # it is meant for an issue that everybody reads
+    # the report is meant for a public issue
     told = escape_controls(Redactor.of_this_process().text(told))
     message = f"a fault of gpudoc itself: {type(fault).__name__}: {fault}"
     try:
         with tempfile.NamedTemporaryFile("w", prefix="gpudoc-fault-", suffix=".txt", delete=False) as report:
             report.write(told)
     except OSError:
-        # nothing can be written here, and the report is worth more than a tidy screen
+        # no file can be written here, and the report is worth more than a tidy screen
         return _fail(arguments, message, f"open an issue with these lines:\n{told}", ExitCode.FAULT)
     return _fail(arguments, message, f"open an issue with the file {report.name}", ExitCode.FAULT)

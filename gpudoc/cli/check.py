@@ -43,7 +43,7 @@ def _lines(said: str) -> list[str]:
 
 
 def _mistakes(path: Path) -> str:
-    """What is wrong with one file; '' when nothing is."""
+    """The mistakes in one file; '' if there are none."""
     from gpudoc.profile import store
     from gpudoc.profile.model import SCHEMA
     from gpudoc.workload.config import load_config

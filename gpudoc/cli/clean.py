@@ -34,7 +34,7 @@ def clean(yes: Yes = False) -> int:
 
 
 def _agreed(found: list[Kept], free: list[Kept], yes: bool) -> bool:
-    """Show what there is; whether it may go. GpudocError where stdin is not a terminal."""
+    """Show the files and return whether they may be removed; GpudocError if stdin is not a terminal."""
     import sys
 
     from gpudoc.errors import GpudocError

@@ -55,7 +55,7 @@ def _ask(question: str) -> str:
 
 
 def _find(name: str) -> Failure:
-    """The failure by its name or number; GpudocError for another one."""
+    """The failure with this name or number; GpudocError if there is none."""
     from gpudoc.errors import GpudocError
     from gpudoc.knowledge.failures import FAILURES
 
@@ -67,7 +67,7 @@ def _find(name: str) -> Failure:
 
 
 def _show(failure: Failure, plain: bool, *, goes_on: bool = False) -> None:
-    """The failure and the answer to it; one that cannot run here says why, and the tour goes on."""
+    """Show the failure and the answer to it; if it cannot run here, say why and, in a tour, go on."""
     from gpudoc.errors import GpudocError
     from gpudoc.render import console, frame
     from gpudoc.render.demo import render_answer, render_question

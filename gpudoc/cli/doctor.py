@@ -140,7 +140,7 @@ def doctor(
 
 
 def _are_short(sources: Sequence[str]) -> bool:
-    """Whether all that is read are small files, which takes less time than a line of progress."""
+    """Whether all sources are small files: reading them takes less time than a line of progress."""
     try:
         return bool(sources) and sum(os.stat(source).st_size for source in sources) < _SHORT_BYTES  # noqa: PTH116
     except (OSError, ValueError):
@@ -148,7 +148,7 @@ def _are_short(sources: Sequence[str]) -> bool:
 
 
 def _examine_long(asked: Request, *, plain: bool) -> Report:
-    """The report of a machine or of large files, with a line of progress until it is there."""
+    """The report of a machine or of large files, with a line of progress until it is done."""
     from gpudoc.doctor.examine import examine
     from gpudoc.render.live import Live
 
@@ -159,7 +159,7 @@ def _examine_long(asked: Request, *, plain: bool) -> Report:
 
 
 def _import_judges() -> None:
-    """Import what judges a text and shows the answer: a sixth of the time went into looking for garbage there."""
+    """Import the code that judges and shows a text, without garbage collection, which took a sixth of the time."""
     from gpudoc.process.imports import uncollected
 
     with uncollected():
@@ -168,16 +168,16 @@ def _import_judges() -> None:
 
 
 def is_text_piped_in(handle: int = 0) -> bool:
-    """Whether a text waits on stdin that is meant for this process alone.
+    """Whether stdin holds a text that is meant for this process alone.
 
-    False for a terminal, an empty pipe, and for what the parent reads too: the rest of a script or of a list that a
-    shell takes line by line. The text is left where it is.
+    False for a terminal, an empty pipe, and an input that the parent reads too: the rest of a script or of a list that
+    a shell reads line by line. Does not read the text.
     """
     return waits(handle) and not _is_the_parents(handle)
 
 
 def waits(handle: int = 0) -> bool:
-    """Whether bytes wait on stdin that somebody piped or redirected into it; nothing is waited for."""
+    """Whether piped or redirected bytes are ready on stdin; does not wait."""
     try:
         status = os.fstat(handle)
         if stat.S_ISREG(status.st_mode):
@@ -188,12 +188,12 @@ def waits(handle: int = 0) -> bool:
 
 
 def sources_or_stdin(sources: Sequence[str] | None, *, asks_else: bool) -> tuple[str, ...]:
-    """The sources that were typed; without any, and without something else that is asked, what is piped in: '-'."""
+    """The typed sources; '-' (stdin) if there are none, nothing else is asked and a text is piped in."""
     return ("-",) if not sources and not asks_else and is_text_piped_in() else tuple(sources or ())
 
 
 def point_out_unread(sources: Sequence[str]) -> None:
-    """Say on stderr that a text waits on stdin, where one does and no source was given."""
+    """Say on stderr that a text waits on stdin if there is one and no source was given."""
     if not sources and waits():
         from gpudoc.render.console import print_lines
 
@@ -201,7 +201,7 @@ def point_out_unread(sources: Sequence[str]) -> None:
 
 
 def _num_waiting(handle: int) -> int:
-    """How many bytes are in a pipe; 0 where the system cannot say."""
+    """How many bytes are in a pipe; 0 if the system cannot say."""
     if sys.platform == "win32":
         return 0
     import fcntl
@@ -216,7 +216,7 @@ def _num_waiting(handle: int) -> int:
 
 
 def _is_the_parents(handle: int) -> bool:
-    """Whether the parent's stdin is the same file; True where that cannot be asked: reading takes it away."""
+    """Whether the parent's stdin is the same file; True if unknown, since reading would take its text away."""
     try:
         own, parents = os.fstat(handle), Path(f"/proc/{os.getppid()}/fd/{handle}").stat()
     except OSError:

@@ -1,6 +1,6 @@
-"""What `gpudoc doctor` is given besides texts and its own reports: profiler traces, and records of fleets.
+"""The inputs of `gpudoc doctor` other than texts and its own reports: profiler traces, and records of fleets.
 
-Of two of them the later one is compared with the earlier.
+If there are two, the later one is compared with the earlier.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from gpudoc.facts.readers.large_file import read_head
 from gpudoc.render.doctor_output import Output
 from gpudoc.shell import quote_path
 
-# how far into a file the sign of a record stands
+# the sign of a record, and how many bytes of a file are searched for it
 _SIGN, _LOOKED_AT = b'"gpudoc.fleet.', 200_000
-# within so many bytes a record that gpudoc wrote says what it is, also one that was cut off
+# a record that gpudoc wrote has the sign within this many bytes, even if it was cut off
 _HEAD = 400
 
 
 def judge_documents(sources: Sequence[str], ignore: tuple[str, ...], fail_on: str, output: Output) -> int | None:
-    """Judge traces or records of fleets; the exit code, None when the sources are neither."""
+    """Judge traces or records of fleets and return the exit code; None if the sources are neither."""
     if are_traces(sources):
         output.refuse_sarif("a trace or a fleet's record")
         return judge_traces(sources, ignore, fail_on, output)

@@ -1,4 +1,4 @@
-"""What the commands share: the invocation and the options that mean the same everywhere."""
+"""The parts that commands share: the invocation, and the options that mean the same everywhere."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ import typer
 from gpudoc.frozen import dataclass
 from gpudoc.option import Option
 
-# what bench, tune and train import besides what doctor needs
+# the packages that bench, tune and train import but doctor does not
 _FOR_TRAINING = ("torch", "numpy", "safetensors")
 
 
 def require_training(command: str) -> None:
-    """GpudocError with the commands that install what bench, tune and train lack here; nothing is imported."""
+    """Raise GpudocError with install commands if packages for bench, tune and train are missing; imports none."""
     from importlib.util import find_spec
 
     from gpudoc.errors import GpudocError
@@ -50,10 +50,10 @@ def require_training(command: str) -> None:
 
 
 def import_torch(needed: bool, quiet: bool) -> None:
-    """Import torch if that is needed; a terminal shows that something is going on during those seconds."""
+    """Import torch if it is needed; a terminal shows progress during those seconds."""
     from gpudoc.doctor.spinning import bound_spinning
 
-    # the runtime reads it once, with torch: here, or in the ranks that are started from here
+    # the runtime reads this setting once, with torch: here, or in the ranks started from here
     bound_spinning()
     if not needed:
         return
@@ -62,10 +62,10 @@ def import_torch(needed: bool, quiet: bool) -> None:
     from gpudoc.process.imports import ASK_DOCTOR, torch_fails, uncollected
     from gpudoc.render.live import Live
 
-    # of several ranks that share a terminal the first one speaks
+    # if several ranks share a terminal, only the first one shows progress
     with Live(plain=quiet or os.environ.get("RANK", "0") != "0") as progress, uncollected():
         progress.advance(0.0, 0.0, "importing PyTorch")
-        # a torch that kills this process says where, instead of nothing
+        # print the place if torch kills this process
         place = None if faulthandler.is_enabled() else sys.__stderr__
         if place is not None:
             faulthandler.enable(place)
@@ -81,7 +81,7 @@ def import_torch(needed: bool, quiet: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """What the command line carried besides its own options: the command after the first `--`."""
+    """The part of the command line after gpudoc's own options: the command after the first `--`."""
 
     command: tuple[str, ...] = ()
 
@@ -117,7 +117,7 @@ DeviceName = Annotated[
 
 
 def complete_cause(incomplete: str) -> list[str]:
-    """The causes whose id begins so, for the shell's completion."""
+    """The ids of causes that begin with `incomplete`, for the shell's completion."""
     from gpudoc.doctor.registry import CATALOGUE
 
     return sorted(cause_id for cause_id in CATALOGUE if cause_id.startswith(incomplete))
@@ -132,7 +132,7 @@ IgnoredCauses = Annotated[
 
 
 def with_options(kind: type[object]) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """A command whose parameter `options` is a record of the dataclass `kind`: an option for each field with a help.
+    """Turn the parameter `options`, a record of the dataclass `kind`, into an option for each field with a help text.
 
     The command's own options follow them.
     """
@@ -147,7 +147,7 @@ def _read_options(kind: type[object], command: Callable[..., int]) -> Callable[.
         for note in notes:
             if isinstance(note, Option):
                 value = get_args(hints[field.name])[0]
-                # a switch has no way to say no
+                # a switch has no negative form
                 names = note.names or ((f"--{field.name.replace('_', '-')}",) if value is bool else ())
                 option = typer.Option(*names, metavar=note.metavar, help=note.help)
                 fields[field.name] = (Annotated[value, option], field.default)

@@ -1,4 +1,4 @@
-"""The `-- COMMAND` way of `gpudoc train`: run it with what tune found, or write the SLURM job that does."""
+"""`gpudoc train -- COMMAND`: run the command with tune's settings, or write the SLURM job that runs it."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from gpudoc.shell import quote_path
 if TYPE_CHECKING:
     from gpudoc.script.run import RunEnd
 
-# what means the same for a command; all else is the command's own to decide
+# options that mean the same for a command; the command itself decides everything else
 _COMMON = frozenset({"--profile", "--allow", "--slurm", "--on-hang", "--json", "--plain", "--verbose"})
 _OF_A_JOB = frozenset({"--gpus", "--device"})
-# how many processes a launcher starts on each node: torchrun's and accelerate's words
+# the number of processes that a launcher starts on each node: the options of torchrun and accelerate
 _RANKS = Pattern(r"--(?:nproc[-_]per[-_]node|num[-_]processes)(?:=(\d+))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunWish:
-    """What the user asked for."""
+    """The user's request."""
 
     profile: str
     allow: str
@@ -40,7 +40,7 @@ class RunWish:
 
 
 def typed_options(context: typer.Context) -> frozenset[str]:
-    """The options that stood on the command line, by their long names."""
+    """The options on the command line, by their long names."""
     sources = ((parameter, context.get_parameter_source(parameter.name or "")) for parameter in context.command.params)
     return frozenset(
         max(parameter.opts, key=len)
@@ -50,7 +50,7 @@ def typed_options(context: typer.Context) -> frozenset[str]:
 
 
 def run_command(command: tuple[str, ...], wish: RunWish, typed: frozenset[str]) -> int:
-    """Run the command and return its exit code; GpudocError for options that are not a command's."""
+    """Run the command and return its exit code; GpudocError for options that do not apply to a command."""
     if not command:
         raise GpudocError("--allow goes with a command after --", hint="gpudoc train --allow batch -- python train.py")
     foreign = sorted(typed - _COMMON - (_OF_A_JOB if wish.slurm is not None else frozenset()))
@@ -104,7 +104,7 @@ def _write_job(command: Sequence[str], wish: RunWish, place: Path) -> int:
 
 
 def _ranks_of(command: Sequence[str]) -> int:
-    """How many processes the command's launcher starts on a node, where it says a number."""
+    """How many processes the command's launcher starts on a node; 1 if it gives no number."""
     for place, word in enumerate(command):
         found = _RANKS.fullmatch(word)
         number = found and (found[1] or next(iter(command[place + 1 : place + 2]), ""))

@@ -1,4 +1,4 @@
-"""The `gpudoc tune` command: of a config in processes of ours, or of a command after `--` with the hook in it."""
+"""The `gpudoc tune` command: for a config in gpudoc's own processes, or for a command after `--` with the hook."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _search_script(options: SearchOptions, *, as_json: bool, html: Path | None, 
 
 
 def may_run_in_place(why: str) -> bool:
-    """Ask on the terminal whether trials may leave traces; no is the answer that needs no typing."""
+    """Ask on the terminal whether trials may leave traces; an empty answer means no."""
     sys.stderr.write(f"{escape_controls(why)}\nRun them in place anyway? [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -1,4 +1,4 @@
-"""What to type in place of a command line that gpudoc cannot run, or that says something else than was meant."""
+"""The command to type instead of one that gpudoc cannot run, or that does not do what the user meant."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpudoc.shell import quote, quote_path
 
 _HELP = "gpudoc --help"
 _SCRIPT = "python train.py"
-# what people look for under another name, and where it is
+# words that people try, and the command for each
 _ELSEWHERE = {
     **dict.fromkeys(("plan", "predict", "estimate", "memory"), 'gpudoc tune --model cfg.yaml --target "RTX 3090"'),
     **dict.fromkeys(("explain", "why", "what", "cause"), "gpudoc doctor --explain ID"),
@@ -27,16 +27,16 @@ _ELSEWHERE = {
     "serve": "gpudoc mcp",
     "version": "gpudoc --version",
 }
-# it removes things, and is offered only for what is surely meant
+# commands that remove things: offered only if the user surely meant them
 _REMOVES = frozenset({"clean"})
 _EXTRA = Pattern(r"unexpected extra arguments?(?:\(s\))? ?\((.{1,500})\)$")
-# how a script may read options that it does not name itself
+# ways in which a script may read options that it does not name itself
 _READS_ANY = Pattern(r"\b(?:hydra|fire|HfArgumentParser|LightningCLI|absl|parse_known_args|REMAINDER|jsonargparse)\b")
 _MOST_SOURCE = 1 << 20
 
 
 def meant_command(name: str, commands: Collection[str], words: Sequence[str] = ()) -> str:
-    """What to type in place of `gpudoc NAME WORDS`, where NAME does not exist; the help where nothing is near."""
+    """The command to type instead of `gpudoc NAME WORDS` if NAME does not exist; the help if nothing is similar."""
     place = Path(name)
     if os.path.exists(name):  # noqa: PTH110 - a name may be too long to ask
         of_kind = {".py": "doctor -- python", ".yaml": "tune --model", ".yml": "tune --model"}
@@ -51,7 +51,7 @@ def meant_command(name: str, commands: Collection[str], words: Sequence[str] = (
 
 
 def _is_one_letter_off(typed: str, name: str) -> bool:
-    """Whether one letter more, less or different makes one of the other."""
+    """Whether the two words differ in one letter that is added, missing or different."""
     short, long = sorted((typed, name), key=len)
     if len(long) - len(short) > 1:
         return False
@@ -60,7 +60,7 @@ def _is_one_letter_off(typed: str, name: str) -> bool:
 
 
 def way_on(arguments: Sequence[str], message: str) -> str:
-    """What to type after wrong usage of a command: the line that was meant where it is clear, else the help."""
+    """The command to type after wrong usage: the line that was meant if that is clear, else the help."""
     command = arguments[0] if arguments and not arguments[0].startswith("-") else ""
     if command == "tune" and message.startswith("Missing option '--model'"):
         return "gpudoc tune --model quickstart (built in, nothing to prepare), or --model cfg.yaml"
@@ -75,12 +75,12 @@ def way_on(arguments: Sequence[str], message: str) -> str:
 
 
 def _with_operand(command: str, arguments: Sequence[str], words: str) -> str:
-    """The line with a script behind `--`, or a config behind `--model`; '' where the words are neither."""
+    """The line with a script after `--`, or a config after `--model`; '' if the words are neither."""
     extra = words.split()
     if extra[0] not in arguments:
         return ""
     first = arguments.index(extra[0])
-    # Typer takes options from everywhere; those behind the script were most likely the script's
+    # Typer takes options from everywhere; those after the script were most likely meant for the script
     before, behind = arguments[1:first], arguments[first:]
     own = " ".join(["gpudoc", "tune" if command == "bench" else command, *map(quote, before)])
     script = next((word for word in extra if word.endswith((".py", ".sh"))), "")
@@ -94,7 +94,7 @@ def _with_operand(command: str, arguments: Sequence[str], words: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Misplaced:
-    """Options of gpudoc's command that stand behind `--`, where the script gets them: and the line that was meant."""
+    """Options of gpudoc's command that stand after `--`, where the script gets them, and the line that was meant."""
 
     options: tuple[str, ...]
     script: str
@@ -102,24 +102,24 @@ class Misplaced:
 
     @property
     def said(self) -> str:
-        """What happens to them, in a sentence."""
+        """A sentence that says where the options go."""
         one = len(self.options) == 1
         named = " and ".join(self.options)
         return f"{named} {'goes' if one else 'go'} to {self.script}, which does not mention {'it' if one else 'them'}"
 
     @property
     def hint(self) -> str:
-        """Where they belong, as a line to type."""
+        """The place where the options belong, as a line to type."""
         return f"put gpudoc's options before --: {self.meant}"
 
 
 def misplaced_options(
     own: Sequence[str], watched: Sequence[str], options_of: Callable[[str], Mapping[str, bool]]
 ) -> Misplaced | None:
-    """The options behind the script in `watched` that belong to gpudoc's command and that the script never mentions.
+    """The options after the script in `watched` that belong to gpudoc's command and that the script never mentions.
 
-    `options_of` gives the options of a command, each with whether a value follows it. None without such an
-    option, or without a Python script whose text can be read.
+    `options_of` gives the options of a command, each with whether a value follows it. None if there is no such
+    option, or no Python script whose text can be read.
     """
     place = next((i for i, word in enumerate(watched) if word.endswith(".py")), None)
     if place is None or not own or not any(word.startswith("--") for word in watched[place:]):
@@ -145,14 +145,14 @@ def misplaced_options(
 
 
 def _names(text: str, option: str) -> bool:
-    """Whether the script reads it: as an option, a key, a field or a parameter; a word of a comment is none."""
+    """Whether the script reads it: as an option, a key, a field or a parameter; a word in a comment does not count."""
     bare = option.lstrip("-")
     name = escape(bare.replace("-", "_"))
     return Pattern(rf"--{escape(bare)}\b|(['\"]){escape(bare)}\1|\b{name}\s*[:=]|\.{name}\b").search(text) is not None
 
 
 def _source(path: Path) -> str:
-    """The script's text; '' where it cannot be read."""
+    """The script's text; '' if it cannot be read."""
     try:
         if not path.is_file() or path.stat().st_size > _MOST_SOURCE:
             return ""

@@ -1,4 +1,4 @@
-"""The `--pid` and `-- COMMAND` ways of `gpudoc doctor`: watch, judge, render, and the exit code of both."""
+"""`gpudoc doctor` with `--pid` or `-- COMMAND`: watch, judge, render, and return the exit code."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ DEMO_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the user asked to have watched: a process, or a command to start, and for how long.
+    """The user's wish to watch a process, or a command to start, and for how long.
 
-    Without `seconds` a command is watched until its cause is clear, SECONDS at most.
+    Without `seconds`, a command is watched until its cause is clear, but at most for SECONDS.
     """
 
     pid: int | None
@@ -79,7 +79,7 @@ def _watch_command(wish: Wish) -> int:
             _show(*told[-1], wish.output, None)
 
     def stalled(seen: Watch) -> None:
-        # a pause without a cause is no news, and neither is a hang that was said
+        # neither a pause without a cause nor a hang that is already reported is news
         if not hangs(told[-1][0] if told else None) and hangs(judge(seen, ignore=wish.ignore)):
             watched(seen)
 
@@ -88,11 +88,11 @@ def _watch_command(wish: Wish) -> int:
         printed_since = bool(told)
         os.write(2 if wish.output.json else stream, data)
 
-    # no bar: it would be drawn between the lines of the command
+    # no progress bar, since it would appear between the lines of the command
     clear = functools.partial(clear_cause, ignore=wish.ignore) if wish.seconds is None else None
     listener = Listener(sink=sink, watched=watched, stalled=stalled, clear=clear, progress=Live(plain=True))
     end = launch(wish.command, seconds=wish.seconds or SECONDS, listener=listener)
-    # a job that came to a standstill and then to a good end did not hang
+    # a job that stood still and then ended well did not hang
     last, seen = told[0 if end.exit_code == 0 else -1] if told else (None, None)
     report = judge_end(last, end, ignore=wish.ignore)
     if wish.output.json:
@@ -116,9 +116,9 @@ def _watch_command(wish: Wish) -> int:
 
 
 def watch_demo(script: str, *, plain: bool) -> None:
-    """Run a training script, watch it for a few seconds, show the verdict and end it.
+    """Run a training script, watch it for a few seconds, show the verdict, and end it.
 
-    GpudocError where it cannot run: without torch in the Python that doctor would examine, or without py-spy.
+    GpudocError if it cannot run: without torch in the Python that doctor would examine, or without py-spy.
     """
     from gpudoc.doctor.live.judge import judge
     from gpudoc.facts import Listener, launch
@@ -137,14 +137,14 @@ def watch_demo(script: str, *, plain: bool) -> None:
 
     with TemporaryFolder("demo") as folder, Live(plain=plain) as progress:
         (folder / "train.py").write_text(script, "utf-8")
-        # lines are named from the folder that a job runs in, and what torch leaves in its own one goes with it
+        # code lines are named relative to the job's folder, and torch's temporary files are removed with it
         command = ["sh", "-c", 'cd "$0" && exec env TMPDIR="$0" "$1" train.py', str(folder), python]
         listener = Listener(sink=lambda *_: None, watched=watched, progress=progress)
         launch(command, seconds=DEMO_SECONDS, listener=listener)
 
 
 def _python_with_torch() -> str:
-    """The Python that doctor examines; GpudocError where nothing can be watched with it."""
+    """The Python that doctor examines; GpudocError if it has no torch or py-spy is missing."""
     import subprocess
 
     from gpudoc.facts.collection import examined_python
@@ -170,7 +170,7 @@ def _show(report: Report, seen: Watch | None, output: Output, ended: dict[str, o
     from gpudoc.render.doctor_output import redactor_of, render_markdown
 
     clean, shared = report, seen
-    # what is kept in a file or pasted may leave this machine, the screen does not
+    # files and pasted output may leave this machine, the screen does not
     if output.redact and output.leaves:
         redactor = redactor_of(report)
         clean, shared = redactor.clean(report), redactor.clean(seen)

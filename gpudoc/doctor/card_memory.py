@@ -13,7 +13,7 @@ _DISPLAY_BYTES, _DISPLAY_SHARE = GIB, 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardShare:
-    """What a program may use, and why. `is_enforced`: gpudoc must enforce it, as CUDA raises no error beyond it."""
+    """The memory that a program may use, and why. `is_enforced`: gpudoc must enforce it, as CUDA raises no error."""
 
     limit_bytes: int
     why: str

@@ -14,7 +14,7 @@ _ADDRESS = Pattern(r"(?i)^\s*(?:PCI:)?(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-
 
 
 def plain_address(text: str) -> str:
-    """A PCI address as '0000:3b:00.0', however the driver, nvidia-smi or the kernel wrote it; other text stays."""
+    """A PCI address as '0000:3b:00.0', in any form of the driver, nvidia-smi or the kernel; other text stays."""
     match = _ADDRESS.search(text)
     if match is None:
         return text
@@ -22,7 +22,7 @@ def plain_address(text: str) -> str:
 
 
 def card_at(address: Fact[str], machine: Machine) -> Card | None:
-    """The card at a PCI address: with index and facts where NVML lists it, else by the address alone; None without."""
+    """The card at a PCI address, with index and facts if NVML lists it, else the address alone; None without one."""
     if isinstance(address, Absent):
         return None
     gpu = gpu_at(address, machine)
@@ -32,7 +32,7 @@ def card_at(address: Fact[str], machine: Machine) -> Card | None:
 
 
 def cards_at(addresses: Iterable[Fact[str]], machine: Machine) -> tuple[Card, ...]:
-    """The cards at these PCI addresses; an absent address names none."""
+    """The cards at these PCI addresses; an absent address gives none."""
     return tuple(card for address in addresses if (card := card_at(address, machine)) is not None)
 
 
@@ -43,7 +43,7 @@ def gpu_at(address: str, machine: Machine) -> Gpu | None:
 
 
 def told_card(gpu: Gpu) -> tuple[Card, ...]:
-    """The card of a GPU in somebody's text: by its PCI address only, as the order in a text is not an index."""
+    """The card of a GPU in a text: only by its PCI address, as the order in a text is not an index."""
     if isinstance(gpu.pci_address, Absent):
         return ()
     return (Card(pci_address=plain_address(gpu.pci_address), uuid=gpu.uuid),)

@@ -1,6 +1,6 @@
-"""What somebody says of trouble in a text: that there is some, that it is over, or nothing: a plain question.
+"""What a person says about trouble in a text: there is some, it is over, or none: a plain question.
 
-Trouble that is denied ('no Xid 79 in dmesg') is taken out of the evidence: nothing else may read it as a fault.
+Denied trouble ('no Xid 79 in dmesg') is removed from the evidence, so that no finder reads it as a fault.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from gpudoc.facts.readers.model import CleanText, Line, Mention
 from gpudoc.patterns import Pattern, Span
 
 _TROUBLE = Listed("trouble")
-# who fills in a form for a bug, or asks in Chinese or Russian, speaks of himself, too
+# people also speak of themselves if they fill in a form for a bug, or ask in Chinese or Russian
 _TELLS = Pattern(
     r"(?im)^\W{0,6}(?:describe the bug|(?:current|expected|actual) behaviou?r|(?:steps )?to reproduce)\b|"
     r"我|请问|求助|\bу меня\b"
 )
-# this many lines are somebody's own words; a longer text is, if it speaks in the first person
+# a text of at most 25 lines is a person's own words; a longer one only if it speaks in the first person
 _FEW_LINES, _MOST_LINES = 25, 400
 _AROUND, _MOST_MENTIONS = 80, 40
 _CLAUSE_ENDS = Pattern(
@@ -29,14 +29,14 @@ _CLAUSE_ENDS = Pattern(
 )
 _BEFORE = Pattern(
     r"(?i)(?:\b(?:no|not|never|nothing|none|neither|nor|zero)|n't|"
-    # none of them, and not the first: 'GPU 0', 'rank 0'
+    # 0 as a count, not as a number: 'GPU 0', 'rank 0'
     r"(?<![\d.:])(?<!\bgpu )(?<!\brank )(?<!\bnode )(?<!\bcard )(?<!\bdevice )\b0|"
     r"\u6ca1(?:\u6709|\u518d)?|\u4e0d\u518d|\b\u043d\u0435\u0442)"
     r"(?:\s?(?:\u518d|\u51fa\u73b0|\u9047\u5230|\u62a5)| (?:more|longer|further|other|any|an?|the|such|so|too|very|"
     r"that|really|visible|single|one|be|been|get|got|see|seen|saw|had|have|hit|new|real|became|becomes?|went|turned|"
     r"gave|gives|shows?|showed|runs?|ran|running|goes|going|is|are|was|were))* ?$"
 )
-# what is lacking may itself be the fault; trouble that is lacking is none
+# 'without' before trouble denies it; before another thing, the lack may itself be the fault
 _LACKING = Pattern(r"(?i)\bwithout(?: (?:any|an?|the|single|further|more))* ?$")
 _BEHIND = Pattern(
     r"(?i)^\W?(?:[\w-]+ ){0,4}?(?:any ?more\b|no longer\b|(?:is|are|was|were|been|got) (?:now |all )?(?:gone|fixed|"
@@ -46,22 +46,22 @@ _BEHIND = Pattern(
 
 
 def is_told(text: CleanText) -> bool:
-    """Whether somebody tells it in his own words; a program's log may hold the same words and complain of nothing."""
+    """Whether the text is a person's own words; a program's log may have the same words without a complaint."""
     return len(text.lines) <= _FEW_LINES or speaks(text)
 
 
 def speaks(text: CleanText) -> bool:
-    """Whether somebody speaks of himself, as no program's log does."""
+    """Whether a person speaks in the text; logs of programs do not say I."""
     return text.find(FIRST_PERSON) is not None or text.find(_TELLS) is not None
 
 
 def is_denied(text: CleanText, mention: Mention) -> bool:
-    """Whether the clause around a mention says that it is not so, or no longer."""
+    """Whether the clause around a mention says that it is not true, or no longer."""
     return _denied(text, mention) is not None
 
 
 def without_denied(evidence: Evidence) -> tuple[Evidence, Observation | None]:
-    """The evidence as it is without the trouble that its text denies, and the first line that denies some."""
+    """The evidence without the trouble that its text denies, and the first line that denies some, else None."""
     reading = evidence.reading
     if evidence.source != "file" or reading is None:
         return evidence, None
@@ -91,7 +91,7 @@ def _cut(line: Line, denied: Sequence[str]) -> Line:
 
 
 def _denied(text: CleanText, mention: Mention, *also: Pattern) -> Span | None:
-    """From where to where a mention is denied, with the words that deny it; None where it is not."""
+    """The span of a denied mention together with the words that deny it; None if it is not denied."""
     start, end = mention.match.span()
     low = max(0, start - _AROUND)
     before, behind = text.flat[low:start], text.flat[end : end + _AROUND]
@@ -108,25 +108,25 @@ def _denied(text: CleanText, mention: Mention, *also: Pattern) -> Span | None:
 
 _COMPLAINT, _SOLVED, _QUESTION = Listed("complaint"), Listed("solved"), Listed("question")
 _FINISHED, _SUFFERS = Listed("finished"), Listed("suffers")
-# a figure is no complaint where somebody asks whether it is normal, or what it means
+# a figure is not a complaint if the text asks whether it is normal, or what it means
 _ASKED_OF = ((Listed("asked-if-normal"), Listed("figure")), (Listed("asked-of-meaning"), Listed("low-use")))
-# to ask why is to want to know, or to complain: what the words make likely decides
+# a person who asks why wants to know or complains: the likelihood from the words decides
 _ASKED_WHY = (Listed("question"), Listed("asked-why"))
 _LONGEST_QUESTION = 600
-# what can or has to be solved is not solved yet
+# a problem that can or must be solved is not solved yet
 _TO_BE = Pattern(
     r"(?i)\b(?:can|could|may|might|must|should|shall|will|would|(?<!seems )(?<!appears )to|needs?|how|if|until|unless)"
     r"(?:n['\u2019]t| not)?(?: \w+){0,3} (?:be|gets?|getting)(?: \w+)? ?$"
 )
-# what goes away under a condition comes back without it
+# trouble that goes away only under a condition is not over
 _CONDITION = Pattern(r"(?i)\b(?:until|unless|if|whenever)\b[^.!?\n]*$")
 _WHEN, _NOW = Pattern(r"(?i)\bwhen\b[^.!?\n]*$"), Pattern(r"(?i)\b(?:is|are|works|runs|no longer)\b")
-# that nobody knows why it works is no trouble
+# it is not trouble if nobody knows why it works
 _CONTRAST = Pattern(
     r"(?i)\b(?:but|however|although|though|yet|still|except|until)\b"
     r"(?!\W{1,3}(?:i|we) (?:have no idea|am not sure|(?:still )?do(?:n['\u2019]t| not) (?:know|understand)))"
 )
-# what a program prints says nothing of how somebody feels
+# a line that a program prints is not a complaint by a person
 _PRINTED = Pattern(
     r"^\s*(?:[|+\[{<]|File \"|(?:INFO|WARNING|DEBUG)[: ])|\w(?:Error|Exception|Warning)\b|\.(?:py|cpp|cu|cc|c|h):\d+"
 )
@@ -139,23 +139,23 @@ _FAILS = Pattern(
 
 
 def complaint_of(text: CleanText) -> Observation | None:
-    """The line in which somebody says that something is wrong, though nothing in the text fails."""
+    """The line in which a person says that something is wrong; None if there is none."""
     said = _complaint(text) if is_told(text) else None
     return None if said is None else observe("complaint", said.line.text.strip(), said.line.origin)
 
 
 def suffers(text: CleanText) -> bool:
-    """Whether somebody says that a run is slow, hangs, dies or goes wrong, whatever else he asks."""
+    """Whether a person says that a run is slow, hangs, dies or goes wrong, even if the text also asks something."""
     return is_told(text) and text.find(_SUFFERS) is not None
 
 
 def is_failure(text: CleanText) -> bool:
-    """Whether a program ended with an exception in it, or by a signal."""
+    """Whether the text shows a program that ended with an exception or by a signal."""
     return text.find(_FAILS) is not None
 
 
 def end_of_trouble(text: CleanText) -> Observation | None:
-    """The line that says that the trouble is over; None where there is none, or something goes wrong behind it."""
+    """The line that says that the trouble is over; None if there is none, or if something goes wrong after it."""
     last = None
     for mention in text.find_all(_SOLVED, most=_MOST_MENTIONS):
         if not is_denied(text, mention) and not _PRINTED.search(mention.line.text) and not _is_to_be(text, mention):
@@ -174,26 +174,26 @@ def _is_to_be(text: CleanText, solved: Mention) -> bool:
     before = text.flat[max(0, start - 2 * _AROUND) : start]
     if _CONDITION.search(before) or (_WHEN.search(before) and _NOW.search(text.flat[start:end])):
         return True
-    # 'this should be fixed now' says that it is
+    # 'this should be fixed now' means that it is fixed
     return _TO_BE.search(before[-_AROUND:]) is not None and not text.flat[:end].endswith("now")
 
 
 def plain_question(text: CleanText, *, may_ask_why: bool = False) -> Observation | None:
-    """The line of a short text that asks something; None where the text also complains, or a program failed in it.
+    """The line of a short text that asks something; None if the text also complains or a program failed in it.
 
-    With `may_ask_why`, nobody complains by asking why something is so.
+    With `may_ask_why`, a question why something is so is not a complaint.
     """
     return question(text) if is_calm(text, may_ask_why=may_ask_why) else None
 
 
 def question(text: CleanText) -> Observation | None:
-    """The line of a short text that asks something, whatever else it says; None where a program failed in it."""
+    """The line of a short text that asks something, even if it also complains; None if a program failed in it."""
     asked = text.find(_QUESTION) if _is_short(text) else None
     return None if asked is None else observe("question", asked.line.text.strip(), asked.line.origin)
 
 
 def finished_work(text: CleanText) -> Observation | None:
-    """The last line of a short note that says that something is done; None where something goes wrong in it."""
+    """The last line of a short note that says that something is done; None if something goes wrong in it."""
     end = len(text.flat)
     is_end = any(said.match.span()[1] == end and not is_denied(text, said) for said in text.find_all(_FINISHED))
     if not is_end or not is_calm(text):
@@ -202,13 +202,13 @@ def finished_work(text: CleanText) -> Observation | None:
 
 
 def first_words(text: CleanText) -> Observation:
-    """The first line that somebody wrote."""
+    """The first line that a person wrote."""
     line = next((line for line in text.lines if line.text.strip() and not _is_printed(line)), text.lines[0])
     return observe("complaint", line.text.strip(), line.origin)
 
 
 def told_length(text: CleanText) -> int:
-    """How many characters of a text somebody wrote himself; 0 for what only programs printed."""
+    """How many characters of a text a person wrote; 0 if only programs printed it."""
     own = (line.text.strip() for line in text.lines if not _is_printed(line))
     return sum(map(len, own)) if is_told(text) else 0
 
@@ -218,7 +218,7 @@ def _is_printed(line: Line) -> bool:
 
 
 def is_calm(text: CleanText, *, may_ask_why: bool = False) -> bool:
-    """Whether what somebody says is short, nothing fails in the text, and nobody complains."""
+    """Whether the person's words are short, nothing fails in the text, and nobody complains."""
     if not _is_short(text):
         return False
     asked_of = (*_ASKED_OF, _ASKED_WHY) if may_ask_why else _ASKED_OF

@@ -1,4 +1,4 @@
-"""Which device a command works on, and why: the one decision that bench, tune and train share."""
+"""Choose the device of a command, with the reason: the one decision that bench, tune and train share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gpudoc.units import format_count
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The device to use and one sentence why; `problem` is set when a GPU that was wanted cannot be used."""
+    """The device to use and one sentence why; `problem` is set if a wanted GPU cannot be used."""
 
     device: Literal["cpu", "cuda"]
     why: str
@@ -32,7 +32,7 @@ class Choice:
         return "cpu" if self.device == "cpu" else f"cuda:{self.index}"
 
     def required(self) -> Choice:
-        """This choice when nothing is wrong; else GpudocError (exit 1) with cause, fix and `--device cpu`."""
+        """This choice if nothing is wrong; else GpudocError (exit 1) with cause, fix and `--device cpu`."""
         if self.problem is None:
             return self
         fix = next((r.run or r.say for r in self.problem.fix), "")
@@ -65,8 +65,8 @@ def choose(device: str, machine: Machine) -> Choice:
 
 
 def has_gpu(machine: Machine) -> bool:
-    """Whether a GPU that torch could use is in the machine, working or not: on the bus, known to NVML, or to torch."""
-    # a Jetson's GPU sits on no bus, and older ones have no NVML
+    """Whether the machine has a GPU that torch could use, working or not: on the bus, known to NVML, or to torch."""
+    # a Jetson's GPU is not on a bus, and older Jetsons have no NVML
     if nvml_gpus(machine) or known_or(machine.torch.device_count, 0) > 0 or is_jetson(machine):
         return True
     vendors = (NVIDIA, AMD) if machine.torch.accelerator == "rocm" else (NVIDIA,)

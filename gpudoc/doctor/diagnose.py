@@ -1,4 +1,4 @@
-"""The judgement: every finder asked, findings of one cause merged, the root first, its consequences under it."""
+"""The judgement: asks every finder, merges findings of one cause, and puts the root before its consequences."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from gpudoc.facts.model import Absent, Machine, fact_at
 from gpudoc.facts.readers.model import Reading
 
 _MOST_EVIDENCE = 6
-# a value of so many characters is a line of words; shorter ones, as a count, are alike by chance
+# a value of at least 20 characters is a line of words; shorter values, such as counts, may be equal by chance
 _A_LINE = 20
-# below this a finding is a candidate among others, too unsure to take other findings as its consequences
+# a finding below this is only a candidate, too unsure to take other findings as its consequences
 _SURE_ENOUGH = 0.5
-# a finding as sure as this is above whatever words make likely; beside one that is still surer no words are asked
+# a finding of at least 0.6 ranks above guesses from words; no guesses are made if one has at least 0.8
 _STANDS, _PROVES = 0.6, 0.8
-# a finding that is much surer than what might explain it stands for itself
+# a finding stands for itself if it is much surer than its possible root
 _SHARE_OF_CHILD = 0.7
 
 
@@ -61,13 +61,13 @@ def diagnose(
     finders = finders_for(evidence) if finders is None else finders
     asked = [f for f in finders if f.id not in unwanted and _applies(f, evidence)]
     found, passed, skipped, crashed = _ask(asked, evidence)
-    # one finder reads the signatures of many causes
+    # one finder reads the signatures of many causes, so its findings may be unwanted too
     found = [finding for finding in found if finding.id not in unwanted]
     ordered = with_code(_order(_merge(found), catalogue), catalogue, evidence.reading)
     small: set[str] = set()
     if evidence.source == "file" and evidence.reading is not None:
         small = too_small(evidence.reading.text, catalogue)
-        # what only words say is no match for figures
+        # a finding from words alone does not count against figures
         ordered = [f for f in ordered if f.id not in small or f.evidence[0].fact != "text"]
         ordered = [with_place(without_warned(f, evidence.reading.text), evidence.reading) for f in ordered]
         ordered.sort(key=lambda f: RANK[f.severity])
@@ -80,7 +80,7 @@ def diagnose(
     if evidence.source == "file" and evidence.reading is not None:
         said = replace(evidence, reading=as_written)
         unsettled = {*(f.id for f in ordered), *(s.id for s in skipped), *(c.id for c in crashed), *unwanted}
-        # words are no match for facts either
+        # words do not count against facts either
         passed = (*ruled_out(evidence.machine, unsettled), *sorted(small - unsettled))
         ordered, rest, understood = _with_words(said, denial, ordered, catalogue, rest, {*unwanted, *small, *passed})
         questions = " ".join(o.value for o in understood if o.fact == "question")
@@ -112,9 +112,9 @@ def _with_words(
     rest: Unexplained,
     unwanted: Collection[str],
 ) -> tuple[list[Finding], Unexplained, tuple[Observation, ...]]:
-    """What the person's own words change: trouble that is over is none, a plain question is none, a complaint is some.
+    """Adapt the result to the person's words: past trouble and plain questions are not trouble, a complaint is.
 
-    The third of the answer is what the text says that is in order.
+    The third value returned holds the text's statements that things are in order.
     """
     reading = evidence.reading
     assert reading is not None
@@ -129,7 +129,7 @@ def _with_words(
         return ([], unseen, (calm, *states)) if not unseen.wrong else (found, unseen, states)
     code = [f for f in found if is_of_code(f, catalogue)]
     if code:
-        # the exception says what is wrong: nothing is left to guess
+        # the exception says what is wrong, so nothing is left to guess
         known = origins_of(code, reading)
         return found, rest if any(o.origin not in known for o in rest.observations) else Unexplained(), states
     if not rest.wrong and found and not _is_wrong(found) and not all(map(is_of_no_matter, found)):
@@ -146,9 +146,9 @@ def _with_guesses(
     unwanted: Collection[str],
     denial: Observation | None,
 ) -> tuple[list[Finding], Unexplained]:
-    """The findings, and below what was printed what a complaint's words make likely.
+    """The findings, and below the printed ones the causes that a complaint's words make likely.
 
-    Order, severity and verdict follow from the confidence that finders gave; what is shown is how often it is right.
+    Order, severity and verdict follow from the confidence of the finders; the shown number is how often it is right.
     """
     proved = any(f.severity != "info" and f.confidence >= _PROVES for f in found)
     explained = _is_wrong(found) and complaint.is_failure(reading.text)
@@ -165,14 +165,14 @@ def _with_guesses(
         return ranked, rest if is_silent else complained(complaint.first_words(reading.text), reading.text, ())
     guesses = likelihood.guess(reading.text, likely, found, catalogue, unwanted)
     if guesses and ranked and likelihood.is_doubted(ranked[0]) and guesses[0].confidence >= _PROVES:
-        # a message that many causes print, and words that are far surer of another: neither is proved
+        # many causes print this message, and the words are far surer of another cause: neither is proved
         both = [*guesses, *(replace(one, severity="info") for one in ranked)]
         return both, rest if rest.observations else complained(said or ranked[0].evidence[0], reading.text, both)
     if said is None:
-        # what nobody complained of in so many words is below what is known
+        # without an explicit complaint, guesses stand below the findings
         known, is_told = [*ranked, *guesses], bool(ranked or rest.observations or not guesses)
         return known, rest if is_told else complained(guesses[0].evidence[0], reading.text, known)
-    # what a row names as a candidate is no surer than words, unless it is shown as surer
+    # a candidate from a row ranks above guesses from words only if its shown confidence is higher
     best = guesses[0].confidence if guesses else 0.0
     stands = not guesses or any(
         one.confidence >= _STANDS or max(weights[one.id], shown_one.confidence) >= best
@@ -185,7 +185,7 @@ def _with_guesses(
 
 
 def _calm(reading: Reading, denial: Observation | None, found: Sequence[Finding]) -> Observation | None:
-    """The line by which a text asks something, calls it done or denies trouble, where its words tell of none."""
+    """The line that asks a question, reports finished work or denies trouble; None if other words report trouble."""
     text = reading.text
     calm = (
         complaint.plain_question(text) or complaint.finished_work(text) or (denial if complaint.is_calm(text) else None)
@@ -205,14 +205,14 @@ def _calm(reading: Reading, denial: Observation | None, found: Sequence[Finding]
 
 
 def _shown_behind(over: Observation, found: Sequence[Finding], reading: Reading) -> bool:
-    """Whether a finding of trouble quotes a line behind the one that says that trouble is over."""
+    """Whether a finding of trouble quotes a line after the one that says that the trouble is over."""
     place = {line.origin: number for number, line in enumerate(reading.text.lines)}
     seen = [place.get(o.origin, -1) for f in found if f.severity != "info" for o in f.evidence]
     return max(seen, default=-1) > place.get(over.origin, len(place))
 
 
 def _about_nothing(evidence: Evidence, rest: Unexplained, seconds: float) -> Report:
-    """The report of a text that is about no machine: whatever faults it names are nobody's."""
+    """The report of a text that is not about a machine, so the faults in it belong to nobody."""
     return Report(
         source=evidence.source,
         verdict="unknown",
@@ -225,7 +225,7 @@ def _about_nothing(evidence: Evidence, rest: Unexplained, seconds: float) -> Rep
 
 
 def _dead_probes(evidence: Evidence, findings: Sequence[Finding]) -> tuple[Crashed, ...]:
-    """The probes of the driver that ended half way and no finding says why: what they did not tell is not fine."""
+    """The driver's probes that ended half way if no finding says why: the facts they left out may be faults."""
     if evidence.source != "machine" or any(f.severity == "broken" or f.id == "driver_slow" for f in findings):
         return ()
     failures = evidence.machine.probe_failures
@@ -269,14 +269,14 @@ def _ask(
         found += findings
         if skips:
             because = "; ".join(dict.fromkeys(skip.because for skip in skips))
-            # what a machine kept to itself may be the fault; of a text, another reader may have read all there is
+            # a fact missing from a machine may be the fault; in a text, another reader may have read everything
             place = unchecked if finder.reads == "machine" else skipped
             before = place[finder.id].because if finder.id in place else because
             place[finder.id] = Skipped(finder.id, before if because in before else f"{before}; {because}")
-            # some GPUs have the fault and others could not be looked at: both are told
+            # some GPUs have the fault and others could not be examined: the report says both
             partly |= {finding.id for finding in findings}
         elif not findings and finder.reads != "text":
-            # that a text holds no word of a cause rules nothing out
+            # a text that does not mention a cause does not rule it out
             passed.setdefault(finder.id)
     unchecked |= {s.id: s for s in not_asked(evidence.machine, passed.keys() - unchecked.keys())}
     named = {f.id for f in found} - partly
@@ -303,14 +303,14 @@ def _merge(found: list[Finding]) -> list[Finding]:
 
 
 def _merge_one(group: list[Finding]) -> Finding:
-    # independent signs of one cause: it is missed only if each of them misleads, but never beyond 0.99
+    # independent signs of one cause: the finding is wrong only if every sign misleads; never above 0.99
     lead = max(group, key=lambda f: (-RANK[f.severity], f.confidence))
     doubt = 1.0
     for finding in _independent([f for f in group if f.severity == lead.severity]):
         doubt *= 1 - finding.confidence
     evidence = list(dict.fromkeys(o for f in (lead, *group) for o in f.evidence))[:_MOST_EVIDENCE]
     explains = tuple(dict.fromkeys(e for f in group for e in f.explains))
-    # what the advice will touch: a card with a lesser fault, or another number of the kernel log, is not meant by it
+    # the advice touches only these cards, not a card with a lesser fault or another number of the kernel log
     alike = [f for f in group if (f.severity, f.title) == (lead.severity, lead.title)]
     cards = _distinct(c for f in alike for c in f.cards)
     advise = next((f.advise for f in alike if f.advise is not None), None)
@@ -320,7 +320,7 @@ def _merge_one(group: list[Finding]) -> Finding:
 
 
 def _independent(group: Sequence[Finding]) -> list[Finding]:
-    """Of findings that rest on one line the surest: the same words, read twice, are one sign."""
+    """The surest of the findings that rest on one line: the same words, read twice, are one sign."""
     kept: list[Finding] = []
     for finding in sorted(group, key=lambda f: -f.confidence):
         if not any(_same_line(finding.evidence[:1], other.evidence[:1]) for other in kept):
@@ -329,7 +329,7 @@ def _independent(group: Sequence[Finding]) -> list[Finding]:
 
 
 def _same_line(one: Sequence[Observation], other: Sequence[Observation]) -> bool:
-    """Whether both quote one line: the kernel log's, say, and the text's that holds it, with or without its date."""
+    """Whether both quote one line, say one from the kernel log and one from a text, with or without its date."""
     if not one or not other:
         return False
     short, long = sorted((one[0].value, other[0].value), key=len)
@@ -337,7 +337,7 @@ def _same_line(one: Sequence[Observation], other: Sequence[Observation]) -> bool
 
 
 def _distinct(cards: Iterable[Card]) -> tuple[Card, ...]:
-    """Each card once, though two findings may know it by different names."""
+    """Each card once, even if two findings know it by different names."""
     kept: list[Card] = []
     for card in cards:
         if not any(_same(card, other) for other in kept):
@@ -367,7 +367,7 @@ def _order(findings: list[Finding], catalogue: Mapping[str, Cause]) -> list[Find
                 gone.add(child.id)
                 under.setdefault(root.id, []).append(child.id)
     kept = [f for f in ranked if f.id not in gone]
-    # a root stands where its most urgent consequence would have stood
+    # a root takes the place of its most urgent consequence
     kept.sort(key=lambda f: (RANK[f.severity], min([place[f.id], *(place[c] for c in under.get(f.id, ()))])))
     titles = {f.id: f.title or (catalogue[f.id].title if f.id in catalogue else f.id) for f in ranked}
     return [replace(f, explains=tuple(titles[c] for c in under.get(f.id, ()))) for f in kept]

@@ -15,14 +15,14 @@ from gpudoc.facts.readers.snapshot import dump_facts, load_facts
 from gpudoc.patterns import Pattern
 
 SCHEMA = "gpudoc.doctor.v1"
-# an id, or the name of what was compared
+# an id, or the name of a compared fact
 _ID = Pattern(r"[A-Za-z0-9_][A-Za-z0-9_ .,()/-]{0,60}")
 _NO_ID = "unknown"
 _NOT_SHOWN = "Not shown: written by another version of gpudoc, or by somebody else"
 
 
 def dump(report: Report) -> dict[str, object]:
-    """The document of the report; `from` names where a fact was read, `facts` holds the machine."""
+    """The document of the report; `from` names the source of a fact, `facts` holds the machine."""
     plain = dump_facts(report)
     return {
         "schema": SCHEMA,
@@ -37,9 +37,9 @@ def dump(report: Report) -> dict[str, object]:
 
 
 def load(document: Mapping[str, object], *, name: str = "the document") -> Report:
-    """The report of a document in this version's words; GpudocError when its schema is not one that it reads.
+    """The report of a document in this version's words; GpudocError if this version does not read its schema.
 
-    A document may come from anybody: of what it says, ids, figures and facts are believed.
+    A document may come from anybody, so only its ids, figures and facts are used.
     """
     schema = document.get("schema")
     if schema != SCHEMA:
@@ -56,7 +56,7 @@ def load(document: Mapping[str, object], *, name: str = "the document") -> Repor
 
 
 def _seconds(written: object) -> Mapping[str, float]:
-    """The total and each probe's; what is not a number is left out."""
+    """The total seconds and those of each probe; values that are not numbers are left out."""
     seconds = written if isinstance(written, Mapping) else {}
     probe = seconds.get("probe")
     times = {"total": seconds.get("total"), **(probe if isinstance(probe, Mapping) else {})}
@@ -64,12 +64,12 @@ def _seconds(written: object) -> Mapping[str, float]:
 
 
 def dump_finding(finding: Finding) -> dict[str, object]:
-    """One finding as every document of doctor writes it."""
+    """One finding as it appears in every document of doctor."""
     return {**dump_facts(finding), "cards": [_dump_card(card) for card in finding.cards]}
 
 
 def _dump_translated(finding: Finding, language: Language) -> dict[str, object]:
-    """The finding in English, and what it says in the language of the question under `translated`."""
+    """The finding in English, with its words in the question's language under `translated`."""
     dumped = dump_finding(finding)
     if language == ENGLISH:
         return dumped
@@ -86,7 +86,7 @@ def _dump_card(card: Card) -> dict[str, object]:
 
 
 def load_finding(plain: Mapping[str, object]) -> Finding:
-    """The finding of `dump_finding`'s result in this version's words; ValueError when it is none."""
+    """The finding of `dump_finding`'s result in this version's words; ValueError if the data is not a finding."""
     return _believed(load_facts(Finding, plain), Setting())
 
 
@@ -105,7 +105,7 @@ def _in_own_words(report: Report) -> Report:
 
 
 def _believed(finding: Finding, setting: Setting) -> Finding:
-    """The finding with the title, reason, steps and source of this version's catalogue, whatever the document says."""
+    """The finding with title, reason, steps and source from this version's catalogue, not from the document."""
     seen = replace(
         finding,
         id=finding.id if _is_id(finding.id) else _NO_ID,
@@ -126,7 +126,7 @@ def _known_titles(titles: Sequence[str], catalogue: Mapping[str, Cause]) -> tupl
 
 
 def _quoted(seen: Observation) -> Observation:
-    """What was seen as one line, which no screen takes for a separate line."""
+    """The observation as one line, so that no screen shows a part of it as a separate line."""
     return observe(" ".join(seen.fact.split()), seen.value, " ".join(seen.origin.split()))
 
 

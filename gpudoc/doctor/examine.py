@@ -1,4 +1,4 @@
-"""What doctor is asked and the way to its answer: this machine, somebody's text, a saved report, several machines."""
+"""Doctor's request and the way to its report: for this machine, a text, a saved report, or several machines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gpudoc.progress import SILENT, Progress
 from gpudoc.shell import quote, quote_path
 from gpudoc.units import format_count
 
-# more files than these are the ranks of a job, and not read as one text first
+# more log files than this are the ranks of a job, and are not read as one text first
 _MOST_TOGETHER = 16
 _FEWEST_WORDS = 3
 # a path, or the name of a report or log
@@ -33,9 +33,9 @@ _FILE_NAME = Pattern(r"^[~./]|\.(?:log|txt|out|err|json|ya?ml|md|gz|html?|py|csv
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What the user asked: files and texts (neither: this machine), and how to look.
+    """The user's request: files and texts (this machine if there are neither), and how to look.
 
-    `language` is the one to answer in, None for that of the text.
+    `language` is the language of the answer, None for the text's own.
     """
 
     sources: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ class Request:
 
 
 def examine(request: Request, progress: Progress = SILENT) -> Report:
-    """The report of what was asked; GpudocError for a source that cannot be read or an id that does not exist."""
+    """The report for a request; GpudocError for a source that cannot be read or an id that does not exist."""
     began = time.perf_counter()
     check_ids(request.ignore)
     if not request.sources and not request.texts:
@@ -60,7 +60,7 @@ def examine(request: Request, progress: Progress = SILENT) -> Report:
 
 
 def examine_machine(machine: Machine, request: Request = Request()) -> Report:
-    """The report of facts that were collected live; what the machine's parts said in words is read too."""
+    """The report of facts collected live, including the messages of the machine's parts."""
     return _judge("machine", machine, intake.read_machine(machine), request)
 
 
@@ -77,9 +77,9 @@ def examine_text(inputs: Sequence[tuple[str, Data]], request: Request = Request(
 
 
 def examine_job(files: Sequence[JobFile], whole: Report | None, request: Request = Request()) -> Report | None:
-    """The report of a job of several ranks: what the rank that failed first shows, and what the others did.
+    """The report of a job of several ranks: the findings for the rank that failed first, and the state of the others.
 
-    None where the files are of no such job. `whole` is the report of all lines as one text, which counts where the
+    None if the files are not of such a job. `whole` is the report of all lines as one text, which counts if the
     lines of that rank prove nothing.
     """
     from gpudoc.doctor import ranks
@@ -107,7 +107,7 @@ def _judge(
 
 
 def _unfinished(report: Report, given_up: Sequence[str]) -> Report:
-    """The report of a text in which searches were given up: what they look for is not checked."""
+    """The report of a text in which searches were given up: it says that their signatures were not checked."""
     count = format_count(len(given_up), "expression")
     because = f"{count} took too long on this text, or its time could not be limited: {given_up[0][:80]}"
     report = replace(report, skipped=(*report.skipped, Skipped("signatures", because)))
@@ -126,7 +126,7 @@ def _collect(request: Request, progress: Progress) -> Machine:
 
 
 def _load_causes() -> None:
-    """Import what judges: a quarter of a second that passes while the machine is asked."""
+    """Import the finders, a quarter of a second, while the machine is being read."""
     from gpudoc.doctor import registry
 
     assert registry.FINDERS
@@ -152,7 +152,7 @@ def _examine_sources(request: Request, progress: Progress) -> Report:
         if source in words:
             continue
         name = "stdin" if source == "-" else escape_line(Path(source).name)
-        # the only one is what the caller says that it reads
+        # the caller already names the source if there is only one
         if len(request.sources) > 1:
             progress.advance(0.0, 0.0, f"reads {name}")
         data: Data = intake.load_stdin() if source == "-" else intake.load(Path(source))
@@ -179,7 +179,7 @@ def _examine_sources(request: Request, progress: Progress) -> Report:
 
 
 def _examine_logs(paths: Sequence[Path], request: Request, progress: Progress) -> Report:
-    """The report of logs in folders, or of many: they are one job; GpudocError where they do not say so."""
+    """The report of many logs, or of logs in folders, as one job; GpudocError if none says which rank failed."""
     progress.advance(0.0, 0.0, "reads the logs of all ranks")
     logs = [log for path in paths for log in (find_logs(path) if path.is_dir() else (path,))]
     report = examine_job(identify(logs), None, request)
@@ -194,7 +194,7 @@ def _examine_logs(paths: Sequence[Path], request: Request, progress: Progress) -
 
 
 def _examine_texts(texts: Sequence[tuple[str, Data]], places: Sequence[Path], request: Request) -> Report:
-    """The report of texts: those of one job's ranks where they say so, else the evidence of one machine."""
+    """The report of texts: as the ranks of one job if they say so, else as the evidence of one machine."""
     whole = examine_text(texts, request)
     if len(texts) == 1 and not intake.names_ranks(texts[0][1]):
         return whole
@@ -204,19 +204,19 @@ def _examine_texts(texts: Sequence[tuple[str, Data]], places: Sequence[Path], re
 
 
 def _is_words(source: str) -> bool:
-    """Whether it is an error's own words in quotes: several words, and neither a file nor named like one."""
+    """Whether the source is an error message in quotes: several words, neither a file nor named like one."""
     if len(source.split()) < 2 or _FILE_NAME.search(source):
         return False
     return not _exists(source)
 
 
 def _exists(source: str) -> bool:
-    """Whether there is such a file or folder; False for a text that is longer than any path may be."""
+    """Whether there is such a file or folder; False for a text longer than any path may be."""
     return os.path.exists(source)  # noqa: PTH110 - `Path.exists` fails there
 
 
 def _are_words(sources: Sequence[str]) -> bool:
-    """Whether they are one sentence without its quotes: three words or more, none a file or named like one."""
+    """Whether the sources are one sentence without quotes: at least three words, none a file or named like one."""
     return len(sources) >= _FEWEST_WORDS and not any(
         source == "-" or _FILE_NAME.search(source) or _exists(source) for source in sources
     )
@@ -227,14 +227,14 @@ def _is_script(source: str) -> bool:
 
 
 def _again(report: Report, request: Request) -> Report:
-    """A saved report judged again by this version, from its facts."""
+    """A saved report, judged again from its facts by this version."""
     if report.source != "machine":
         return replace(report, findings=tuple(f for f in report.findings if f.id not in request.ignore))
     return examine_machine(report.machine, request)
 
 
 def check_ids(ids: Sequence[str]) -> None:
-    """GpudocError with the nearest name for the first id that the catalogue does not know."""
+    """Raise GpudocError with the nearest name if the catalogue does not know one of the ids."""
     if not ids:
         return
     from gpudoc.doctor.registry import CATALOGUE, no_such_cause

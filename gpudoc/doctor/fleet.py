@@ -1,4 +1,4 @@
-"""Several machines side by side: what differs, and which one is the odd one."""
+"""Several machines side by side: the differences, and the odd machine."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from gpudoc.frozen import dataclass
 from gpudoc.knowledge.tables import read_rows
 from gpudoc.units import GIB, format_bytes
 
-# from this many machines on, the one that differs from all others can be told
+# it takes at least this many machines to say which one is odd
 _ENOUGH = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Compared:
-    """A row of compared.yaml: a fact by its name and path, and how bad it is that machines differ in it."""
+    """A row of compared.yaml: a fact by its name and path, and how bad a difference between machines is."""
 
     name: str
     fact: str
@@ -28,7 +28,7 @@ class _Compared:
 
 
 def compare(reports: Sequence[tuple[str, Report]]) -> Report:
-    """What differs between the machines of these named reports, the heaviest difference first."""
+    """The report on the differences between the machines of these named reports, the heaviest difference first."""
     if len(reports) < 2:
         raise GpudocError("one report cannot be compared: pass two or more", hint="gpudoc doctor a.json b.json")
     names = _unique([name for name, _ in reports])
@@ -61,7 +61,7 @@ def _unique(names: Sequence[str]) -> list[str]:
 
 
 def _difference(fact: _Compared, machines: Mapping[str, Machine]) -> Finding | None:
-    """The finding of a fact that is not the same everywhere: who is odd where that is clear, else who has which."""
+    """The finding for a fact that differs: the odd machines if they are clear, else the machines of each value."""
     told = {name: _told(machine, fact) for name, machine in machines.items()}
     values = {name: text for name, text in told.items() if text is not None}
     groups: dict[str, list[str]] = {}
@@ -101,7 +101,7 @@ def _verdicts(names: Sequence[str], reports: Sequence[Report]) -> Iterator[Findi
 
 
 def _told(machine: Machine, fact: _Compared) -> str | None:
-    """The first of the facts at the row's paths that the machine tells, as text; None when it tells none."""
+    """The first known fact at the row's paths, as text; None if none is known."""
     texts = (_read(machine, path, fact.step_gib * GIB) for path in fact.fact.split(" or "))
     return next((text for text in texts if text is not None), None)
 
@@ -128,7 +128,7 @@ def _text(fact: object, step: int) -> str | None:
         case Absent():
             return None
         case int() if step:
-            # machines of one kind differ by some MiB of firmware: whole steps compare, the rest is noise
+            # machines of one kind differ by some MiB of firmware, so only whole steps are compared
             return format_bytes(round(fact / step) * step)
         case (major, minor):
             return f"{major}.{minor}"

@@ -1,4 +1,4 @@
-"""What somebody's words make likely where nothing printed proves a cause, and how likely."""
+"""The causes that a person's words make likely if no printed line proves one, and how likely they are."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from gpudoc.facts.readers.words import Words
 from gpudoc.knowledge import wording
 from gpudoc.knowledge.wording import FACT, HEALTHY, OTHER, Likelihood, rarity, weigh
 
-# a guess that is right less often than this misleads more than it helps
+# a guess that is right less often than 0.3 (the first) or 0.15 (the others) misleads more than it helps
 _LEAST_FIRST, _LEAST_SURE, _DOUBTED = 0.3, 0.15, 0.5
 _MOST_CANDIDATES, _MOST_LINES = 3, 3
-# how likely health is at least where nothing is wrong: where somebody asks something, asks why, asks and complains, or
-# does neither; of 154 threads 145 were told apart so by tables that had not seen them
+# the least likelihood of health if nothing is wrong, for a text that asks something, asks why, asks and complains, or
+# does none of these; tables that had not seen 154 threads separated 145 of them correctly with these values
 ASKS, ASKS_WHY, COMPLAINS, SAYS, _SURE_OF_TROUBLE = 0.06, 0.3, 0.9, 0.15, 0.6
-# what is shorter says too little of trouble, or too little of how likely health is
+# shorter texts say too little about trouble, or about the likelihood of health
 _A_LINE, _SOME_LINES = 20, 80
-# of 61 threads that doctor called healthy, none of the 49 with nothing wrong was less likely to be so than this
+# doctor called 61 threads healthy: the 49 with nothing wrong all had a larger share of health than this
 _SURELY_ILL = 0.05
-# a word of fewer reports than one in twenty says something of the cause; two such are two signs
+# a word in fewer than one in twenty reports says something about the cause; two such words are two signs
 _TELLING_RARITY, _FEWEST_SIGNS, _WORDS_TRIED = 2.6, 2, 12
-# and a fact that one in three states
+# a fact says something if at most one report in three states it
 _TELLING_FACT = 1.1
 WORDS = "said"
-# what is stated, as the table names it
+# the prefix of statements in the table
 _STATED = "stated:"
 _ONLY_ASKED = {"asked-if-normal", "asked-of-meaning"}
-# what is stated where nothing is wrong, too
+# statements that also occur if nothing is wrong
 _AT_EASE = _ONLY_ASKED | (
     {"docker", "mixed-precision", "several-gpus", "several-nodes", "starts-slowly", "windows", "training", "question"}
     | {"complaint", "request", "writes", "one-sample", "in-evaluation"}
@@ -41,28 +41,28 @@ _AT_EASE = _ONLY_ASKED | (
 
 
 def likely_causes(reading: Reading, *, is_proved: bool = False) -> list[Likelihood]:
-    """What the words and the facts of a text make likely, the likeliest first; empty for one of too few words.
+    """The causes that the words and facts of a text make likely, the likeliest first; empty if it has too few words.
 
-    Next to a proven finding, what people state is not searched for: it would only say the same again.
+    After a proven finding, statements are not searched for: they would only say the same again.
     """
     return weigh(reading.text.flat, named_facts(reading) if is_proved else facts_of(reading))
 
 
 def facts_of(reading: Reading) -> frozenset[str]:
-    """What is learned from besides words: the facts that were read, and those that are stated in whatever words."""
+    """The signs to learn from besides words: the facts that were read, and the facts that a person states."""
     return named_facts(reading).union(f"{_STATED}{name}" for name in stated(reading.text))
 
 
 def weight(finding: Finding, likely: Sequence[Likelihood]) -> float:
-    """What a finding weighs against others: its confidence and, as a second sign, how likely words make its cause."""
+    """The weight of a finding: its confidence and, as a second sign, the likelihood of its cause from words."""
     sure = next((one.sure for one in likely if one.cause == finding.id), 0.0)
     return 1 - (1 - finding.confidence) * (1 - sure)
 
 
 def calibrated(found: Sequence[Finding], likely: Sequence[Likelihood]) -> list[Finding]:
-    """What finders found in a text, each as sure as findings of its confidence and its words were right.
+    """The findings in a text, each with the confidence with which findings like it were right.
 
-    Notes stay as they are: the reports that are learned from say nothing of what is not a fault.
+    Notes stay as they are: the reports in the training data say nothing about things that are not faults.
     """
     sure, weights = {one.cause: one.sure for one in likely}, wording.table().shown
     return [
@@ -74,12 +74,12 @@ def calibrated(found: Sequence[Finding], likely: Sequence[Likelihood]) -> list[F
 
 
 def is_at_ease(reading: Reading, likely: Sequence[Likelihood], least: float) -> bool:
-    """Whether words and facts make it so likely that nothing is wrong, and nothing is stated that may be trouble."""
+    """Whether the likelihood that nothing is wrong is at least `least`, and no statement may be trouble."""
     return bool(likely) and _health(likely) >= least and stated(reading.text).keys() <= _AT_EASE
 
 
 def trouble(reading: Reading, likely: Sequence[Likelihood], least: float) -> bool:
-    """Whether words describe trouble that no list of complaints knows, and something is stated that may be."""
+    """Whether words describe trouble that is in no list of complaints, and a statement may be trouble."""
     is_ill = bool(likely) and likely[0].sure >= _SURE_OF_TROUBLE and _health(likely) < least
     return is_ill and not stated(reading.text).keys() <= _AT_EASE
 
@@ -90,7 +90,7 @@ def tells_of_trouble(reading: Reading, likely: Sequence[Likelihood], least: floa
 
 
 def sounds_ill(reading: Reading) -> bool:
-    """Whether somebody's words all but rule out that nothing is wrong, although they do not show what is."""
+    """Whether a person's words all but exclude health, even if they do not show the cause."""
     text = reading.text
     if not _is_told(reading, _SOME_LINES) or not (complaint.speaks(text) or complaint.question(text)):
         return False
@@ -113,10 +113,10 @@ def guess(
     catalogue: Mapping[str, Cause],
     unwanted: Collection[str] = (),
 ) -> tuple[Finding, ...]:
-    """Up to three of the likeliest causes, none already found and none unwanted, the likeliest first.
+    """Up to three of the likeliest causes, the likeliest first, without those already found or unwanted.
 
-    Somebody complains, so that nothing is healthy. Each guess rests on two signs at least: words that few reports
-    hold, in the lines that are its evidence.
+    A person complains, so "healthy" is not an answer. Each guess rests on at least two signs: words that few reports
+    have, in the lines that are its evidence.
     """
     likely = _unhealthy(likely)
     if not likely or likely[0].cause == OTHER:
@@ -135,7 +135,7 @@ def guess(
 
 
 def _unhealthy(likely: Sequence[Likelihood]) -> list[Likelihood]:
-    """The answers without the one that nothing is wrong, whose share the others get."""
+    """The answers without "nothing is wrong"; its share goes to the others."""
     rest = [one for one in likely if one.cause != HEALTHY]
     if len(rest) == len(likely):
         return rest
@@ -145,15 +145,15 @@ def _unhealthy(likely: Sequence[Likelihood]) -> list[Likelihood]:
 
 
 def _lines(text: CleanText, one: Likelihood) -> tuple[Observation, ...]:
-    """The lines that hold the words that spoke for it most; none where these are not two signs."""
+    """The lines with the words that spoke most for a cause; none if they hold fewer than two signs."""
     states = stated(text)
     facts = [name for fact in one.facts if _is_telling_fact(fact) and (name := fact.removeprefix(_STATED)) in states]
     told = [observe(WORDS, states[name].text, states[name].origin) for name in facts]
     signs: dict[str, Mention] = {}
     for word in (word for word in one.words[:_WORDS_TRIED] if rarity(word) >= _TELLING_RARITY):
-        # the table holds the beginning of a Russian word
+        # for a Russian word, the table holds only the beginning
         mention = text.find(Words(rf"{word}(?<![a-z0-9_]{word})"))
-        # a word that holds another is no further sign
+        # a word that contains another is not a further sign
         if mention is not None and not any(part in word or word in part for part in signs):
             signs[word] = mention
     if len(signs) + len(facts) < _FEWEST_SIGNS:
@@ -162,17 +162,17 @@ def _lines(text: CleanText, one: Likelihood) -> tuple[Observation, ...]:
 
 
 def _is_telling_fact(fact: str) -> bool:
-    """Whether it is stated, and by fewer than one in three."""
+    """Whether the fact is a statement, and at most one report in three states it."""
     return fact.startswith(_STATED) and rarity(f"{FACT}{fact}") >= _TELLING_FACT
 
 
 def is_doubted(finding: Finding) -> bool:
-    """Whether only a message says it, which is seldom right where it stands among such words; figures are facts."""
+    """Whether a finding rests only on a message that is seldom right among such words; figures are facts."""
     return finding.confidence < _DOUBTED and finding.evidence[0].fact == "text"
 
 
 def cap_confidence(ranked: Sequence[Finding]) -> list[Finding]:
-    """The findings of one severity, none shown as surer than the one above it, which is likelier the cause."""
+    """The findings; none is shown as surer than a finding of the same severity above it, the likelier cause."""
     least: dict[Severity, float] = {}
     fallen = []
     for one in ranked:

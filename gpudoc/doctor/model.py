@@ -1,4 +1,4 @@
-"""Evidence in, report out: the words in which every room of gpudoc names a cause."""
+"""Evidence in, report out: the types with which every room of gpudoc describes a cause."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gpudoc.facts.process import Watch
     from gpudoc.facts.readers.timeline import Timeline
 
-# characters of a text that a report shows, of a line that it quotes, before the words that it quotes it for, and kept
+# most characters: shown of a text, quoted of a line, quoted before the words that matter, and kept
 _MOST_SHOWN, _MOST_QUOTED, _BEFORE_THE_WORDS, _MOST_KEPT = 200, 160, 20, 4000
 Severity = Literal["broken", "warning", "info"]
 RANK: Mapping[Severity, int] = {"broken": 0, "warning": 1, "info": 2}
@@ -30,8 +30,8 @@ Family = Literal["environment", "runtime", "live", "code"]
 class Observation:
     """One fact that supports a finding: its name, its value as text, and where it was read.
 
-    A long text is kept `whole` and cut again whenever it changes: what is redacted is the text before it was cut.
-    `file` and `line` are the place in the user's code where the observation is one, else '' and 0.
+    A long text is kept `whole` and cut again whenever it changes, so that the text is redacted before it is cut.
+    `file` and `line` are the place if the observation is one in the user's code, else '' and 0.
     """
 
     fact: str
@@ -43,7 +43,7 @@ class Observation:
     line: int = field(default=0, metadata={"key": None}, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """A text that is kept whole decides what is shown of it."""
+        """Set the shown value from the whole text if that is kept."""
         if self.whole:
             object.__setattr__(self, "value", _shortened(self.whole, self.words))
 
@@ -60,7 +60,7 @@ def _shortened(text: str, words: str) -> str:
 
 
 def shorten(line: str, most: int = _MOST_SHOWN, begin: int = 0) -> str:
-    """At most this many characters of a line from `begin` on, cut between words: half a number is another number."""
+    """At most `most` characters of a line from `begin` on, cut between words, as half a number is another number."""
     if len(line) <= most:
         return line
     lowest = max(0, begin - most // 4)
@@ -77,7 +77,7 @@ def shorten(line: str, most: int = _MOST_SHOWN, begin: int = 0) -> str:
 class Remedy:
     """One thing to do: prose, and the exact command where there is one.
 
-    `disruptive` marks what ends other people's work: a reset, a restart, a reload of kernel modules.
+    `disruptive` marks a step that ends other people's work: a reset, a restart, a reload of kernel modules.
     """
 
     say: str
@@ -105,7 +105,7 @@ class Card:
 
     @property
     def label(self) -> str:
-        """'GPU 3 (…1a2b3c4d, 0000:3b:00.0)' with what is known of it."""
+        """'GPU 3 (…1a2b3c4d, 0000:3b:00.0)', with the parts that are known."""
         name = "a GPU" if isinstance(self.index, Absent) else f"GPU {self.index}"
         known = [] if isinstance(self.uuid, Absent) else [f"…{self.uuid[-8:]}"]
         known += [] if isinstance(self.pci_address, Absent) else [self.pci_address]
@@ -116,9 +116,9 @@ class Card:
 class Finding:
     """A cause that was found here: how sure, how bad, how it is known, and what to type.
 
-    A finder leaves empty what the catalogue says better: `diagnose` fills title, why, fix and url from the cause's row;
-    `advise` stands before the row's own advice where one number of many decides what to do. A guess rests on what
-    somebody's words make likely, and on nothing that a program printed.
+    A finder may leave title, why, fix and url empty: `diagnose` fills them from the cause's row in the catalogue;
+    `advise` stands before the row's own advice if one number of many decides what to do. A guess rests only on
+    somebody's words, not on anything that a program printed.
     """
 
     id: str
@@ -137,7 +137,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    """What the user said should be true: how many GPUs, a device that was asked for."""
+    """The user's expectation: the number of GPUs, and the device asked for."""
 
     num_gpus: int | None = None
     device: str = "auto"
@@ -145,9 +145,9 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """All that a judgement may look at; what was not collected is None.
+    """Everything that a judgement may look at; a part that was not collected is None.
 
-    A live machine may carry a `reading` too: torch's warning, an import error and kernel lines, read like anybody's.
+    A live machine may have a `reading` too: torch's warning, an import error and kernel lines, read like any text.
     """
 
     source: Source
@@ -174,9 +174,9 @@ Place = Literal["host", "docker", "kubernetes", "slurm", "notebook", "colab", "w
 class Setting:
     """The system that the evidence describes, as far as a remedy's wording depends on it.
 
-    `cards` are the finding's, `ill` those of all findings; `holders` are the processes of each GPU that a live machine
-    could tell, by index. `open_module` is the kind of kernel module, None when it is not known. `accelerator` is 'rocm'
-    where an AMD GPU computes.
+    `cards` are the finding's, `ill` those of all findings; `holders` are the processes of each GPU, by index, as far as
+    a live machine knows them. `open_module` says whether the kernel module is the open kind, None if that is not known.
+    `accelerator` is 'rocm' if an AMD GPU computes.
     """
 
     packager: Packager = "pip"
@@ -200,8 +200,8 @@ Advise = Callable[[Setting], tuple[Remedy, ...]]
 class Cause:
     """A row of the catalogue: what the cause is called, means and does, how it is mended, and who says so.
 
-    `explains` names causes whose finding is a consequence of this one and moves under it. `severity` is that of a
-    finding that rests on a report's words alone; a finder says its own.
+    `explains` names causes whose finding is a consequence of this one and moves under it. `severity` is for a finding
+    that rests on a report's words alone; a finder sets its own.
     """
 
     id: str
@@ -217,12 +217,12 @@ class Cause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finder:
-    """One pure way to find a cause; several may look for the same cause, and their findings are merged.
+    """One pure way to find a cause; several finders may look for the same cause, and their findings are merged.
 
-    `find` yields nothing when the cause is ruled out, `Skip` when it cannot be decided, findings otherwise.
-    `reads` says what it looks at: 'machine' runs on live facts, 'text' on a reading, 'watch' on a watched job,
+    `find` yields nothing if the cause is ruled out, `Skip` if it cannot be decided, findings otherwise.
+    `reads` names the input: 'machine' runs on live facts, 'text' on a reading, 'watch' on a watched job,
     'trace' on a profiler's trace.
-    `needs` are facts as dotted paths of Machine ('driver.nvml_code'); one that is Absent skips the finder.
+    `needs` are facts as dotted paths of Machine ('driver.nvml_code'); the finder is skipped if one is Absent.
     """
 
     id: str
@@ -240,7 +240,7 @@ class Skipped:
 
     @property
     def reason(self) -> str:
-        """`because` without the path of the fact that was not read: 'torch is not built for CUDA or ROCm'."""
+        """`because` without the path of the missing fact: 'torch is not built for CUDA or ROCm'."""
         path, _, reason = self.because.partition(": ")
         return reason if reason and "." in path and " " not in path else self.because
 
@@ -257,9 +257,9 @@ class Crashed:
 class Report:
     """The judgement: findings with the root cause first, and what was not or could not be checked.
 
-    `understood` is what a text says that is in order, that it asks something or that its trouble is over; `answers` are
-    for a plain question. `job` is how a job of several ranks ended, None for everything else. `language` is the one to
-    answer in; the report itself is English.
+    `understood` holds a text's statements that a thing is in order, that it asks something or that its trouble is over;
+    `answers` are for a plain question. `job` says how a job of several ranks ended, None for everything else.
+    `language` is the language of the answer; the report itself is English.
     """
 
     source: Source

@@ -1,4 +1,4 @@
-"""Answers to a plain question: rows of knowledge/questions.yaml, in the words of what the question names."""
+"""Answers to a plain question: rows of knowledge/questions.yaml, filled in with the things that the question names."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _HAS_BF16 = (8, 0)
 
 
 def answers_to(reading: Reading, question: str) -> tuple[Remedy, ...]:
-    """What the tables know about it, or the command that measures it; empty where no row is about such a question.
+    """The tables' answers to a question, or the command that measures it; empty if no row is about such a question.
 
-    What it is about stands in its own words or in the title: the rest of a text names many other things.
+    Only the question's own words and the title show its subject: the rest of a text names many other things.
     """
     title = next((line.text for line in reading.text.lines if line.text.strip()), "")
     asked = f"{title} {question}"
@@ -35,7 +35,7 @@ def answers_to(reading: Reading, question: str) -> tuple[Remedy, ...]:
 
 
 def _words(reading: Reading) -> dict[str, str]:
-    """What the question names and the tables know of it; a word that has no answer is left out."""
+    """The things that the question names, with the tables' facts; a word without an answer is left out."""
     words: dict[str, str] = {}
     if (cpus := _CPUS.search(reading.text.flat)) is not None:
         words["cpus"] = cpus[1]

@@ -1,4 +1,4 @@
-"""The rows by which the logs of a job of many ranks are read and judged."""
+"""The rows for reading and judging the logs of a job of many ranks."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ def rank_rows() -> RankRows:
 
 
 def read_job(files: Sequence[JobFile]) -> JobLog | None:
-    """The job that these logs tell of; None where they name neither several ranks nor several attempts."""
+    """The job of these logs; None if they name neither several ranks nor several attempts."""
     return JobReader(read_rows("rank_signs.yaml", "signs", RankSign)).read(files)

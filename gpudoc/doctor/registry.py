@@ -1,9 +1,9 @@
-"""Everything doctor knows: the causes by id, what rules them out, and the finders in the order they are asked.
+"""Everything doctor knows: the causes by id, the facts that rule them out, and the finders in the order of use.
 
-A cause is a row of knowledge/causes; what a message alone shows is a row of knowledge/signatures, which `signatures`
-finds. What takes arithmetic or a comparison of facts is code: what a file under causes/ exports as FINDERS. Those that
-judge a job while it runs are `causes.job.FINDERS`, those that judge a profiler's trace `causes.step_trace.FINDERS`:
-they come with all that watches and reads traces, and are asked of nothing else.
+A cause is a row of knowledge/causes. A sign that a message alone shows is a row of knowledge/signatures, which
+`signatures` finds. A judgement that takes arithmetic or a comparison of facts is code: a file under causes/ exports it
+in FINDERS. The finders that judge a running job are `causes.job.FINDERS`, those for a profiler's trace
+`causes.step_trace.FINDERS`: they are imported with the code that watches and reads traces, and used for nothing else.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _DEFAULT = "default"
 
 
 class Catalogue(Mapping[str, Cause]):
-    """Every cause by its id, in the order of the areas; a row is parsed when it is asked for."""
+    """Every cause by its id, in the order of the areas; a row is parsed on first use."""
 
     def __init__(self, rows: Mapping[str, Mapping[str, str]]) -> None:
         self._texts = {cause_id: text for of_area in rows.values() for cause_id, text in of_area.items()}
@@ -76,7 +76,7 @@ def _advise(fix: object) -> Advise:
 
 
 def fill(finding: Finding, catalogue: Mapping[str, Cause], setting: Setting) -> Finding:
-    """The finding with what its cause's row says where it says nothing itself: title, reason, steps and source."""
+    """The finding, with its cause's title, reason, steps and source for those that it lacks."""
     cause = catalogue.get(finding.id)
     if cause is None:
         return finding
@@ -98,20 +98,20 @@ def _finders_of(names: Iterable[str]) -> Iterator[Finder]:
 
 
 def __getattr__(name: str) -> object:
-    # a text needs few of the files, a machine all of them
+    # a text needs a few of the files, a machine all of them
     if name != "FINDERS":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # a file may hand on another's finders with its own
+    # a file may export another file's finders with its own
     found = globals()[name] = tuple(dict.fromkeys((*_finders_of(FILES), *signatures.FINDERS)))
     return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """What a text must hold before the finders of a file can find anything in it: one of these words or facts.
+    """The words and facts of which a text must have one before the finders of a file can find anything in it.
 
-    Words are in small letters and stand in the text as it is or wrapped. `dumps` opens it for what PyTorch dumped of
-    itself, `ends` for the end of a job of several ranks; one without anything is always open.
+    Words are in lower case and may be wrapped in the text. `dumps` opens the gate for PyTorch's own dumps, `ends` for
+    the end of a job of several ranks; a gate without any condition is always open.
     """
 
     words: tuple[str, ...] = ()
@@ -120,7 +120,7 @@ class Gate:
     ends: bool = False
 
     def is_open(self, evidence: Evidence) -> bool:
-        """Whether the finders behind it are asked of this evidence."""
+        """Whether the finders behind the gate are used for this evidence."""
         reading = evidence.reading
         if reading is None or not (self.words or self.facts or self.dumps or self.ends):
             return True
@@ -133,8 +133,8 @@ class Gate:
 
 _NO_KERNEL = ("no kernel image", "device function", "nokernelimage", "nobinaryfor")
 _IS_NO_NUMBER = (" is nan", " are nan", " was nan", " is inf", " are inf", " was inf")
-# the files that have finders, in the order in which they are asked: between equals the earlier one's answer is first;
-# None for those that a machine alone can answer
+# the files with finders, in the order of use: between equal findings, the earlier file's comes first;
+# None for files that only apply to a machine
 FILES: Mapping[str, Gate | None] = {
     "attempts": Gate(ends=True),
     "builds": None,
@@ -171,7 +171,7 @@ FILES: Mapping[str, Gate | None] = {
 
 
 def finders_for(evidence: Evidence) -> tuple[Finder, ...]:
-    """The finders that can find something in this evidence, or say why they cannot look; of a text few of them."""
+    """The finders that can find something in this evidence or say why they cannot look; only a few for a text."""
     if evidence.source != "file" or evidence.reading is None:
         return globals().get("FINDERS") or __getattr__("FINDERS")  # type: ignore[return-value]
     opened = (name for name, gate in FILES.items() if gate is not None and gate.is_open(evidence))
@@ -179,7 +179,7 @@ def finders_for(evidence: Evidence) -> tuple[Finder, ...]:
 
 
 def no_such_cause(name: str) -> GpudocError:
-    """The error for an id that the catalogue does not have, with the nearest one, or those that begin with the word."""
+    """The error for an id that is not in the catalogue, with the nearest id or those that contain it as a word."""
     near = get_close_matches(name, CATALOGUE, n=1)
     like = [one for one in CATALOGUE if name and name.lower() in one.split("_")]
     if near:
@@ -192,7 +192,7 @@ def no_such_cause(name: str) -> GpudocError:
 
 
 def ruled_out(machine: Machine, unsettled: Collection[str]) -> tuple[str, ...]:
-    """The causes that the facts of a text rule out; none of `unsettled`, which were found or could not be judged."""
+    """The causes that a text's facts rule out, except `unsettled` ones, which were found or could not be judged."""
     return tuple(
         cause
         for cause, paths in ruled_out_by().items()
@@ -201,13 +201,13 @@ def ruled_out(machine: Machine, unsettled: Collection[str]) -> tuple[str, ...]:
 
 
 def too_small(text: CleanText, catalogue: Mapping[str, Cause]) -> set[str]:
-    """The causes that take hardly any of the time by figures of the text, with those that would show as one of them."""
+    """The causes that take hardly any time by the text's figures, and the causes that would show as one of them."""
     small = small_shares(text)
     return small | {cause.id for cause in catalogue.values() if small.intersection(cause.explains)}
 
 
 def not_asked(machine: Machine, passed: Collection[str]) -> tuple[Skipped, ...]:
-    """Those of the causes that passed only because Windows and macOS cannot be asked; none on Linux."""
+    """The causes that passed only because Windows and macOS do not provide the fact; none on Linux."""
     if machine.host.system not in ("Windows", "Darwin"):
         return ()
     asked = facts_asked_for()
@@ -216,7 +216,7 @@ def not_asked(machine: Machine, passed: Collection[str]) -> tuple[Skipped, ...]:
 
 
 def _held(whole: object, path: list[str]) -> bool:
-    """Whether the fact at `path` is there, for each member of a list on the way."""
+    """Whether the fact at `path` is known, for each member of a list on the way."""
     if isinstance(whole, Absent):
         return False
     if isinstance(whole, tuple):

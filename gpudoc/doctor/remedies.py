@@ -1,6 +1,6 @@
-"""The steps of a remedy: rows of a cause, of an Xid and of knowledge/steps.yaml, in the words of the setting.
+"""The steps of a remedy: rows of a cause, of an Xid and of knowledge/steps.yaml, filled in with the setting's words.
 
-What an error advises itself ('... by setting NCCL_NVLS_ENABLE=0') is relayed where it stands for itself.
+Advice in the error itself ('... by setting NCCL_NVLS_ENABLE=0') is passed on if it makes sense alone.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from gpudoc.shell import is_plain
 
 _WORD = Pattern(r"\{( ?)(\w+)\}")
 _LIST = "--query-compute-apps=gpu_uuid,pid,name,used_memory --format=csv"
-# what an Xid 154 asks for, by a word of it, and the same by NVML_GPU_RECOVERY_ACTION_*; a reset where neither is named
+# the recovery that an Xid 154 asks for, by a word in it, and by NVML_GPU_RECOVERY_ACTION_*; a reset if neither fits
 _ASKED_IN_WORDS = {"reboot": "reboot", "imex": "recover_imex", "p2p": "recover_p2p"}
 _ASKED_BY_NUMBER = {2: "reboot", 3: "recover_p2p", 5: "recover_imex", 7: "reboot"}
 
 
 def do(say: str, run: str = "", *, disruptive: bool = False) -> Remedy:
-    """One step: prose, the command, and whether it ends work that is going on; root is needed where it says sudo."""
+    """One step: prose, the command, and whether it ends running work; it needs root if the command has sudo."""
     return Remedy(say=say, run=run, needs_root="sudo " in run, disruptive=disruptive)
 
 
 def advise(name: str, **words: str) -> Advise:
-    """The steps that rows know by this name, with `words` in their text."""
+    """The steps that the rows define under this name, with `words` filled into their text."""
     return lambda setting: take_steps(({"advice": name, **words},), setting)
 
 
@@ -42,7 +42,7 @@ def advise_recovery(asked: str) -> Advise:
 
 
 def take_steps(steps: Sequence[object], setting: Setting, given: Mapping[str, str] | None = None) -> tuple[Remedy, ...]:
-    """The steps of a row that fit the setting, in its words and those `given` by the step that named them."""
+    """The steps of a row that fit the setting, with its words and those `given` by the calling step."""
     return tuple(remedy for step in steps for remedy in _take(step, setting, given or {}))
 
 
@@ -66,13 +66,13 @@ def _take(step: object, setting: Setting, given: Mapping[str, str]) -> tuple[Rem
 
 
 def _is_so(wanted: object, word: str) -> bool:
-    """Whether the setting's word is one of the wanted, or there at all ('known'), or not ('unknown')."""
+    """Whether the setting's word is one of the wanted; 'known' accepts any word, 'unknown' only an empty one."""
     accepted = [wanted] if isinstance(wanted, str) else cast(Sequence[object], wanted)
     return word in accepted or ("known" if word else "unknown") in accepted
 
 
 def _command(text: str, setting: Setting, given: Mapping[str, str]) -> str:
-    """A command with its `{words}`: one that a shell would not take as it is stands as its name, to be filled in."""
+    """A command with its `{words}`; a word that is not safe in a shell appears as its name, for the user to fill in."""
 
     def word(match: Match[str]) -> str:
         blank, name = match.groups()
@@ -85,7 +85,7 @@ def _command(text: str, setting: Setting, given: Mapping[str, str]) -> str:
 
 
 def _fill(text: str, setting: Setting, given: Mapping[str, str]) -> str:
-    """The text with its `{words}`; what is none, as a brace of the shell, stays."""
+    """The text with its `{words}`; other braces, such as the shell's, stay."""
 
     def word(match: Match[str]) -> str:
         blank, name = match.groups()
@@ -98,7 +98,7 @@ def _fill(text: str, setting: Setting, given: Mapping[str, str]) -> str:
 
 
 def users(setting: Setting, *, everywhere: bool = False) -> Remedy:
-    """Who uses the finding's cards (or any GPU, `everywhere`), by name on a live machine, and how to see."""
+    """The step to find and end programs on the finding's cards (any GPU if `everywhere`), by name on a live machine."""
     cards = () if everywhere else setting.cards
     which = "the GPUs" if everywhere else called(cards)
     indices = [card.index for card in cards] if cards else list(setting.holders)
@@ -115,7 +115,7 @@ def users(setting: Setting, *, everywhere: bool = False) -> Remedy:
 
 
 def _these(processes: list[GpuProcess]) -> str:
-    # whoever started it chose its name
+    # the user who started a process chose its name
     shown = ("a process" if isinstance(p.name, Absent) or not is_plain(p.name) else p.name for p in processes[:3])
     names = [f"{name} ({p.pid})" for name, p in zip(shown, processes, strict=False)]
     more = len(processes) - len(names)
@@ -123,7 +123,7 @@ def _these(processes: list[GpuProcess]) -> str:
 
 
 def _recover(setting: Setting) -> tuple[Remedy, ...]:
-    """What the driver asks for where it says so, a reboot before all, which a reset cannot replace; else a reset."""
+    """The recovery that the driver asks for, a reboot first, since a reset cannot replace it; else a reset."""
     actions = [card.facts.recovery_action for card in setting.cards if not isinstance(card.facts, Absent)]
     asked = [_ASKED_BY_NUMBER[action] for action in actions if isinstance(action, int) and action in _ASKED_BY_NUMBER]
     if "reboot" in asked:
@@ -156,7 +156,7 @@ def _watts(gpu: object, share: float) -> int | None:
     return int(min(max(own * share, math.ceil(least)), most))
 
 
-# what takes arithmetic, or the names of processes; the other words of a step are the arguments
+# advice that takes arithmetic or process names; the other words of a step are the arguments
 _COMPUTED: Mapping[object, Callable[..., tuple[Remedy, ...]]] = {
     "power_limits": power_limits,
     "recover": _recover,
@@ -170,7 +170,7 @@ _MOST = 3
 
 @functools.cache
 def _pattern(name: str) -> Pattern:
-    """An expression of relayed.yaml, which is written in parts."""
+    """An expression of relayed.yaml, joined from its parts."""
     return Pattern("".join(read_list("relayed.yaml", name)))
 
 
@@ -180,14 +180,14 @@ def _says(name: str, text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """One setting that an error advises, with the places of the lines around it."""
+    """One setting that an error advises, with the origins of the lines around it."""
 
     setting: str
     near: tuple[str, ...]
 
 
 def advised_in(text: CleanText) -> tuple[Advice, ...]:
-    """Every setting that an error in the text advises, in order and each once."""
+    """The settings that errors in the text advise, at most three, in order and each once."""
     found: dict[str, Advice] = {}
     for place, line in enumerate(text.lines):
         if "_" not in line.text or not _says("advice", line.text) or _says("told", line.text):
@@ -210,7 +210,7 @@ def _settings(line: str) -> Iterator[str]:
 
 
 def first_steps(finding: Finding, advices: Sequence[Advice]) -> tuple[Remedy, ...]:
-    """What the lines that support a finding advise themselves, as steps to put before its own."""
+    """The advice in the lines that support a finding, as steps to put before the finding's own."""
     origins = {seen.origin for seen in finding.evidence}
     mine = [advice.setting for advice in advices if origins.intersection(advice.near)]
     if not mine:

@@ -1,6 +1,6 @@
-"""The system that the evidence describes: what a remedy must fit, its words in a step, and how its GPUs are.
+"""The system that the evidence describes, which a remedy must fit; its words in a step, and the state of its GPUs.
 
-In the steps of a remedy `{called}` in a text is filled in, and `generation: old` is a condition.
+In a remedy's steps, `{called}` in a text is filled in, and `generation: old` is a condition.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from gpudoc.units import format_bytes
 
 # the driver's own line names the kind of its module
 _MODULE = Pattern(r"NVIDIA UNIX (Open )?(?:x86_64 |aarch64 )?Kernel Module")
-# what ROCm's runtime prints, and no other
+# printed only by ROCm's runtime
 _OF_ROCM = Pattern(r"\bHIP error|\bhipError\w|\bhipblas|\brocblas|HSA_OVERRIDE_GFX_VERSION|\bgfx\d{3,4}\b")
 
 
 def describe(evidence: Evidence) -> Setting:
-    """What the evidence says of its system; an unknown stays at its plain default (pip on a host)."""
+    """The system that the evidence describes; an unknown part stays at its plain default (pip on a host)."""
     machine = evidence.machine
     text = evidence.reading.text if evidence.reading is not None else CleanText(())
     gpus = known(machine.gpus) or ()
@@ -46,7 +46,7 @@ def describe(evidence: Evidence) -> Setting:
 
 
 def _holders(gpus: tuple[Gpu, ...]) -> dict[int, tuple[GpuProcess, ...]]:
-    """The processes of each GPU that could tell them; a GPU that could not is left out, as nobody may mean somebody."""
+    """The processes of each GPU; a GPU whose processes are unknown is left out, since it may have some."""
     return {gpu.index: gpu.processes for gpu in gpus if not isinstance(gpu.processes, Absent)}
 
 
@@ -94,7 +94,7 @@ def _place(machine: Machine, text: CleanText) -> Place:
 
 
 def _named(section: str, text: CleanText) -> str | None:
-    """The first row of places.yaml whose words stand in the text."""
+    """The name of the first row in a section of places.yaml whose words are in the text."""
     rows = read_table("places.yaml", section) if text.lines else ()
     return next((str(row["name"]) for row in rows if text.find(as_words(tuple(cast(list[str], row["any"]))))), None)
 
@@ -102,7 +102,7 @@ def _named(section: str, text: CleanText) -> str | None:
 _TURING, _AMPERE, _BLACKWELL = (7, 5), (8, 0), (10, 0)
 _RED_HAT = ("red hat", "rhel", "centos", "rocky", "alma", "fedora", "amazon linux", "oracle")
 _ARCH = ("arch", "manjaro", "endeavour")
-# whose the driver is, where it is not the machine's own
+# the owner of the driver, if it is not the machine itself
 _DRIVER_AT = {
     **dict.fromkeys(("windows", "wsl"), "windows"),
     **dict.fromkeys(("docker", "kubernetes"), "host"),
@@ -111,7 +111,7 @@ _DRIVER_AT = {
 
 
 def driver_at(setting: Setting) -> str:
-    """Where the driver is: in 'windows', on the container's 'host', at an 'administrator', or 'here'."""
+    """Where the driver is: 'windows', 'host' (of the container), 'administrator', or 'here'."""
     return _DRIVER_AT.get(setting.place, "here")
 
 
@@ -163,12 +163,12 @@ def _is_joined(gpu: object) -> bool:
 
 
 def _mask(setting: Setting) -> str:
-    """CUDA_VISIBLE_DEVICES with every GPU but the ill ones; '' when their numbers or the count are not known."""
+    """CUDA_VISIBLE_DEVICES with every GPU except the ill ones; '' if their numbers or the count are unknown."""
     ill = [card.index for card in (*setting.cards, *setting.ill)]
     if setting.num_gpus is None or not setting.cards or any(isinstance(index, Absent) for index in ill):
         return ""
     left = [str(index) for index in range(setting.num_gpus) if index not in ill]
-    # without the order of the bus CUDA numbers unequal GPUs by speed, and not as nvidia-smi does
+    # without the bus order, CUDA numbers unequal GPUs by speed, unlike nvidia-smi
     return f"CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES={','.join(left)}" if left else ""
 
 
@@ -179,31 +179,31 @@ def _other_gpus(setting: Setting) -> str:
 
 
 def _indices(setting: Setting) -> str:
-    """As the cards for a program that knows only numbers."""
+    """Like `selector`, for a program that knows only numbers; '' if a card has none."""
     numbered = all(isinstance(card.index, int) for card in setting.cards)
     return selector(setting.cards) if numbered else ""
 
 
 def selector(cards: Sequence[Card]) -> str:
-    """' -i 1,3' for nvidia-smi, by index or else by PCI address or UUID; '' when a card cannot be named."""
+    """' -i 1,3' for nvidia-smi, by index or else by PCI address or UUID; '' if a card cannot be named."""
     names = [_name(card) for card in cards]
     return f" -i {','.join(names)}" if names and all(names) else ""
 
 
 def _name(card: Card) -> str:
-    """As a command may name it: an address or UUID of another form may come from anybody's text, and names nothing."""
+    """The card's name in a command; '' for an address or UUID in another form, which may come from anybody's text."""
     if not isinstance(card.index, Absent):
         return str(int(card.index))
     return address_of(card) or (card.uuid if isinstance(card.uuid, str) and is_uuid(card.uuid) else "")
 
 
 def address_of(card: Card) -> str:
-    """The card's PCI address; '' without one, or where it is none."""
+    """The card's PCI address; '' if it has none or the value is not an address."""
     return card.pci_address if isinstance(card.pci_address, str) and is_pci_address(card.pci_address) else ""
 
 
 def called(cards: Sequence[Card]) -> str:
-    """'GPU 3', 'GPUs 1 and 3', 'the GPU at 0000:3b:00.0', or 'the GPU' when none is known."""
+    """'GPU 3', 'GPUs 1 and 3', 'the GPU at 0000:3b:00.0', or 'the GPU' if none is known."""
     if not selector(cards):
         return "the GPU"
     if any(isinstance(card.index, Absent) for card in cards):
@@ -213,7 +213,7 @@ def called(cards: Sequence[Card]) -> str:
     return f"GPU {numbers[0]}" if len(numbers) == 1 else f"GPUs {', '.join(numbers[:-1])} and {numbers[-1]}"
 
 
-# each is '' where the setting does not tell
+# each gives '' if the setting does not know it
 WORDS: Mapping[str, Callable[[Setting], str]] = {
     "accelerator": lambda setting: setting.accelerator,
     "address": lambda setting: address_of(setting.cards[0]) if setting.cards else "",
@@ -246,7 +246,7 @@ _MOST_GPUS = 4
 
 
 def condition(reading: Reading) -> tuple[Observation, ...]:
-    """One observation for each thing whose state a text gives; empty when it gives none."""
+    """One observation for each thing whose state the text gives; empty if it gives none."""
     machine = reading.machine
     seen = list(_gpus(() if isinstance(machine.gpus, Absent) else machine.gpus))
     if machine.torch.is_available is True:

@@ -1,4 +1,4 @@
-"""Whether somebody else computes on the GPUs that a long run is about to use; what is said then, in one wording."""
+"""Check whether other processes compute on the GPUs of a long run before it starts, and say so in one wording."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from gpudoc.facts.model import Absent, Gpu, GpuProcess, Machine
 from gpudoc.patterns import Pattern
 
 MOST_NAMED = 3
-# they have a context for a screen or for their clients; the names are cut to the 15 letters that the kernel keeps
+# processes with a context for a screen or for their clients; the kernel cuts names to 15 letters
 _NO_WORK = Pattern(
     r"^(Xorg|X|Xwayland|gnome-shell|gnome-remote-de|kwin_\w*|plasmashell|mutter|sway|weston|Hyprland|cinnamon|"
     r"xfwm4|picom|gdm\S*|sddm\S*|nvidia-cuda-mps\S*|nvidia-persiste\S*|dcgm\S*|nv-hostengine)$"
 )
-# how an engine that starts several processes on a node is known by them
+# variables that show an engine which starts several processes on a node
 _ENGINES = ("RANK", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
 
 def sharers(gpu: Gpu) -> tuple[GpuProcess, ...]:
-    """The processes of others that compute on the GPU: a context and, where NVML tells, use of the SMs.
+    """Other processes that compute on the GPU: they have a context and, if NVML knows it, use the SMs.
 
-    A notebook that holds memory and does nothing is none; neither are a screen's processes and this run's own.
+    An idle notebook that holds memory does not count; neither do a screen's processes and this run's own.
     """
     if gpu.mig_enabled is True:
         # NVML lists the processes of all instances, which share no SM
@@ -35,16 +35,16 @@ def sharers(gpu: Gpu) -> tuple[GpuProcess, ...]:
 
 
 def name_sharers(processes: Iterable[GpuProcess]) -> str:
-    """The first few by user, program, process id and memory, and how many more there are."""
+    """The first few processes by user, program, process id and memory, and how many more there are."""
     named = [describe_holder(process) for process in processes]
     more = f"; {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
     return "; ".join(named[:MOST_NAMED]) + more
 
 
 def require_alone(machine: Machine, ordinals: Iterable[int], *, shared: bool) -> str:
-    """What is said of others on these GPUs (CUDA's numbers), '' without any; GpudocError (exit 1) unless `shared`.
+    """Words about other processes on these GPUs (CUDA's numbers), '' if none; GpudocError (exit 1) unless `shared`.
 
-    Figures measured while others compute say nothing of the GPU, and a batch that fits now may not fit later.
+    Figures measured while others compute say nothing about the GPU, and a batch that fits now may not fit later.
     """
     busy = [
         (ordinal, found)
@@ -73,7 +73,7 @@ def _computes(process: GpuProcess) -> bool:
 
 
 def _is_of_this_run(pid: int) -> bool:
-    """Whether it is this process, above it, below it, or started by the same launcher."""
+    """Whether the process is this one, its ancestor or descendant, or was started by the same launcher."""
     above = _above(pid)
     of_launcher = any(name in os.environ for name in _ENGINES) and os.getppid() > 1 and os.getppid() in above
     return os.getpid() in (pid, *above) or pid in _above(os.getpid()) or of_launcher
@@ -87,7 +87,7 @@ def _above(pid: int) -> list[int]:
 
 
 def _free(machine: Machine, busy: set[int]) -> int | None:
-    """The first GPU of CUDA's on which nobody computes."""
+    """The first of CUDA's GPUs on which no other process computes; None if there is none."""
     candidates = range(0 if isinstance(machine.gpus, Absent) else len(machine.gpus))
     free = (n for n in candidates if n not in busy and (gpu := gpu_at(n, machine)) is not None and not sharers(gpu))
     return next(free, None)

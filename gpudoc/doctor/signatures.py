@@ -1,4 +1,4 @@
-"""The one matcher of the signatures: which rows of knowledge/signatures a text fires, as findings with their lines."""
+"""The one matcher of the signatures: findings, with their lines, for the rows of knowledge/signatures that match."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from gpudoc.facts.readers.words import Written
 from gpudoc.knowledge.signature_rows import OwnRows, Signature
 from gpudoc.patterns import Pattern
 
-# what a title takes from its pattern
+# the place in a title for a group of its pattern
 _GROUP = Pattern(r"\{(\d)\}")
 _GIVEN, _KNOWN = ("true", "false"), "known"
-# of the share that would matter
+# as a part of the share that would matter
 _SMALL = 0.5
-# how sure it is that what takes longer than its step holds that up
+# the confidence that work which takes longer than its step delays the step
 _APART = 0.6
 
 
 class Matcher:
-    """Rows, made ready when they are first needed: those of whose patterns a mandatory word stands in a text."""
+    """Matches rows against texts; a row is prepared once a text has a word that one of its patterns requires."""
 
     def __init__(self, rows: Sequence[Signature]) -> None:
         self._rows = rows
@@ -34,7 +34,7 @@ class Matcher:
         self._by_anchor = anchors_of_rows(rows) if known is None else known
 
     def find(self, evidence: Evidence) -> Iterator[Finding | Skip]:
-        """A finding for each row that fires, in the order of the rows."""
+        """A finding for each row that matches, in the order of the rows."""
         assert evidence.reading is not None
         text = evidence.reading.text
         for place in self._candidates(text):
@@ -45,7 +45,7 @@ class Matcher:
                 yield finding
 
     def small_shares(self, text: CleanText) -> set[str]:
-        """The causes whose share of the time a text states, and that take less than half of what would matter."""
+        """The causes whose share of the time a text states, if it is less than half of the share that would matter."""
         stated: dict[str, float] = {}
         for row in (one for place in self._candidates(text) if (one := self._rows[place]).share):
             if (share := measured(text, as_words(row.any), row.fact)) is not None:
@@ -105,7 +105,7 @@ class _Ready:
         )
 
     def _show(self, text: CleanText) -> tuple[Mention, Observation, float] | None:
-        """Where one of `any` stands, how it is quoted and how sure that is; a share must be as large."""
+        """The mention that matches one of `any`, its quote and confidence; None if a required share is too small."""
         if self.row.share:
             share = measured(text, self.any, self.row.fact)
             if share is None or share.percent < self.row.share:
@@ -118,7 +118,7 @@ class _Ready:
 
 
 def _called_in(evidence: Evidence) -> Written:
-    """The frames of the text's exceptions, 'file function' in a line each."""
+    """The frames of the text's exceptions, one 'file function' line for each."""
     assert evidence.reading is not None
     errors = [error for chain in evidence.reading.failures for error in chain.errors]
     return Written("\n".join(f"{frame.file} {frame.function}" for error in errors for frame in error.frames))
@@ -138,7 +138,7 @@ def _holds(machine: Machine, path: str, wanted: str) -> bool:
 
 
 def _title(template: str, first: Mention) -> str:
-    """The row's own title, in which {1} stands for what the first group of its pattern read; '' where that is none."""
+    """The row's own title, with {1} replaced by the first group of its pattern; '' if that group is empty."""
     if "{" not in template:
         return template
     groups = {str(number): read for number, read in enumerate(first.match.groups(), 1)}
@@ -149,7 +149,7 @@ def _title(template: str, first: Mention) -> str:
 
 
 def small_shares(text: CleanText) -> set[str]:
-    """The causes whose share of the time a text states, and that take too little to matter."""
+    """The causes whose share of the time a text states, if it is too small to matter."""
     return _matcher().small_shares(text)
 
 
@@ -159,7 +159,7 @@ def _matcher() -> Matcher:
 
 
 def finder(matcher: Matcher | None = None) -> Finder:
-    """The rows as a finder; of the project's own ones they are read when the first text is."""
+    """The rows as a finder; the project's own rows are read with the first text."""
     return Finder(id="signatures", find=lambda evidence: (matcher or _matcher()).find(evidence), reads="text")
 
 

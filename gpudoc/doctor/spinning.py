@@ -1,4 +1,4 @@
-"""OpenMP threads that spin for CPUs on which others compute; one judgement for doctor, bench, tune and train."""
+"""OpenMP threads that spin on CPUs that other processes need; one judgement for doctor, bench, tune and train."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from gpudoc.doctor.model import Finding, Observation, Remedy
 from gpudoc.frozen import dataclass
 from gpudoc.process.openmp import GNU_ALONE, SPINS, SPINS_IN_A_CROWD, OpenMp, own_openmp
 
-# below this others are a moment's work
+# other processes with less load than this do not matter
 _FELT_CPUS = 0.5
-# threads of a team that have no CPU of their own, on average
+# how many threads of a team lack their own CPU, on average
 _LACKING_CPUS = 0.5
-# of ten ticks of the kernel's clock on each CPU
+# ten ticks of the kernel's clock on each CPU
 _LOOK_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crowd:
-    """Threads of one process in one team, the CPUs that it may use, and how many of them others kept busy."""
+    """One process's team of threads, the CPUs that it may use, and how many of these other processes kept busy."""
 
     threads: int
     cpus: float
@@ -30,12 +30,12 @@ class Crowd:
 
     @property
     def left(self) -> float:
-        """CPUs that others leave."""
+        """CPUs that other processes leave free."""
         return max(0.0, self.cpus - self.other_cpus)
 
 
 def crowd_here(other_cpus: float, threads: int | None = None) -> Crowd:
-    """What computes in this process or its children while others compute; `threads` where torch was not asked."""
+    """The threads of this process or its children next to others' load; `threads` replaces the usual number."""
     from gpudoc.facts.host import cpus_usable
     from gpudoc.process.cpu_load import cpus_allowed
 
@@ -45,16 +45,16 @@ def crowd_here(other_cpus: float, threads: int | None = None) -> Crowd:
 
 
 def may_sleep(other_cpus: float) -> bool:
-    """Whether threads of what is started here spin next to others, and nobody has said how they are to wait."""
+    """Whether threads of processes started here would spin next to others, and no setting says how they wait."""
     crowd = crowd_here(other_cpus)
     return find_spinning(crowd) is not None and not crowd.openmp.is_told
 
 
 def bound_spinning() -> None:
-    """Let waiting threads of what this process and its children compute sleep soon, at once where others compute.
+    """Let waiting threads of this process and its children sleep soon, or at once if other processes compute.
 
-    What somebody has set stays. To be called before torch is imported, which loads the runtime, and not where a command
-    of the user's is started.
+    Existing settings stay. Call it before torch is imported, since torch loads the runtime, and not if a command of the
+    user's is started.
     """
     found = own_openmp()
     if found.runtime == "libgomp" and not found.settings:
@@ -62,7 +62,7 @@ def bound_spinning() -> None:
 
 
 def _others_now() -> float:
-    """CPUs of those that this process may use which others keep busy during the next tenth of a second."""
+    """How many of this process's CPUs others keep busy during the next tenth of a second."""
     from gpudoc.process.cpu_load import LoadMeter
 
     meter = LoadMeter()
@@ -72,7 +72,7 @@ def _others_now() -> float:
 
 
 def find_spinning(crowd: Crowd) -> Finding | None:
-    """The finding where more threads compute together than others leave CPUs, and those that wait do not sleep."""
+    """The finding if a team has more threads than the CPUs that others leave, and its waiting threads do not sleep."""
     if crowd.threads < 2 or crowd.other_cpus < _FELT_CPUS or crowd.openmp.is_passive or crowd.openmp.is_bounded:
         return None
     if crowd.threads < crowd.left + _LACKING_CPUS:

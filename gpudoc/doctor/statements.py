@@ -1,4 +1,4 @@
-"""What people state of a training, as facts: lists of vocabulary.yaml that are marked so, and how times change."""
+"""People's statements about a training, as facts: marked lists of vocabulary.yaml, and how times change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpudoc.facts.readers.model import CleanText, Line
 from gpudoc.facts.readers.pace import read_pace
 from gpudoc.knowledge.signature_rows import stated_lists
 
-# a text without one of these times nothing
+# a text without one of these contains no times
 _TIMED = ("epoch", "iter", "step", "it/s", "轮", "эпох", "шаг")
 
 

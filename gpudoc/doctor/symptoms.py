@@ -1,4 +1,4 @@
-"""What is visibly wrong though no cause explains it, and the two facts that would decide it."""
+"""The visible trouble that no cause explains, and the two facts that would decide it."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _FAILURE_WORDS = Pattern(
 _SLOW = Listed("slow")
 _FAULTS_OF_NOBODY = 3
 _STEP = Pattern(r"(?i)\b(?:epoch|step|iter(?:ation)?)s?\b\W{0,4}\d|\bloss\b\W{0,4}\d")
-# a log whose last steps take so many times as long as its first has become slow, if it prints as many of them
+# a log has become slow if its last steps take 1.8 times as long as its first, and it prints at least 5 times
 _SLOWED, _FEWEST_TIMES = 1.8, 5
-# words alone, without a fact beside them, give nothing to judge
+# words alone, without a fact, give nothing to judge
 _WORDS_ONLY = {"gpu_report", "torch_report"}
-# a program that logs with levels says itself which of its lines tell of no failure
+# levels in a log mark the lines that do not report a failure
 _INFORMS = Pattern(r"\[(?:INFO|DEBUG|NOTICE)\]")
 
 
@@ -51,17 +51,17 @@ class Unexplained:
 
 
 def _wrong(known: str, *seen: Observation) -> Unexplained:
-    """Something is wrong; `known` is the list of deciding.yaml with what to collect next."""
+    """The state that something is wrong; `known` names the list in deciding.yaml of the facts to collect next."""
     return Unexplained(wrong=True, observations=seen, deciding_facts=read_list("deciding.yaml", known))
 
 
 def is_of_no_matter(finding: Finding) -> bool:
-    """Whether a program says it in each good run, too: a message that stops nothing."""
+    """Whether the finding is a message that stops nothing and that a program prints in each good run, too."""
     return finding.severity == "info" and area_of(finding.id) == "warnings"
 
 
 def look(evidence: Evidence, findings: Sequence[Finding], crashed: Sequence[Crashed]) -> Unexplained:
-    """Signs of trouble left over when no finding is 'broken'; a text with nothing recognised is trouble too."""
+    """Remaining signs of trouble if no finding is 'broken'; a text in which nothing is recognised is trouble too."""
     if any(f.severity == "broken" for f in findings):
         return Unexplained()
     if not isinstance(evidence.machine.kernel_log, Absent):
@@ -77,9 +77,9 @@ def look(evidence: Evidence, findings: Sequence[Finding], crashed: Sequence[Cras
 
 
 def no_patient(evidence: Evidence, findings: Sequence[Finding]) -> Unexplained | None:
-    """Why the text is about no machine at all: documentation, or a program; None for anybody's paste.
+    """Why the text is not about a machine at all: documentation, or a program; None for a person's paste.
 
-    Impersonal chapters are taken for documentation when they name faults of several areas: no machine has them all.
+    Impersonal chapters count as documentation if they name faults of several areas: no machine has them all.
     """
     kind = evidence.reading.kind if evidence.reading is not None else PASTE
     named = [f.id for f in findings if f.severity != "info"]
@@ -94,13 +94,13 @@ def no_patient(evidence: Evidence, findings: Sequence[Finding]) -> Unexplained |
 
 
 def complained(said: Observation, text: CleanText, guesses: Sequence[Finding]) -> Unexplained:
-    """A complaint of which only the words are known: the line that says it, and what to collect next."""
+    """The state for a complaint of which only the words are known: its line, and the facts to collect next."""
     slow = text.find(_SLOW) is not None or (guesses and area_of(guesses[0].id) in ("data", "network", "program"))
     return _wrong("slow" if slow else "nothing_known", said)
 
 
 def unavailable(evidence: Evidence) -> Unexplained:
-    """torch sees no GPU, and somebody asks about it: that is not a plain question."""
+    """The sign that torch sees no GPU, so that a question about it is not a plain question."""
     reading = evidence.reading
     if evidence.machine.torch.is_available is not False or reading is None:
         return Unexplained()
@@ -129,7 +129,7 @@ def _in_text(evidence: Evidence, findings: Sequence[Finding]) -> Unexplained:
 
 
 def _slowed(reading: Reading) -> Observation | None:
-    """A log in which a step takes longer and longer, by the times or rates that it prints."""
+    """The sign that steps take longer and longer, by the times or rates in the log; None if they do not."""
     pace = read_pace(reading.text.lines) if "training_log" in reading.recognised else None
     if pace is None or len(pace.times) < _FEWEST_TIMES or pace.change < _SLOWED:
         return None
@@ -138,7 +138,7 @@ def _slowed(reading: Reading) -> Observation | None:
 
 
 def _failed_test(evidence: Evidence) -> Observation | None:
-    """The first test of another tool that failed; what it points to, where that is known, is a finding besides."""
+    """The first failed test of another tool; its cause, if known, is a separate finding."""
     tests = evidence.machine.tests
     failed = None if isinstance(tests, Absent) else next((test for test in tests if test.result == "fail"), None)
     if failed is None:
@@ -147,7 +147,7 @@ def _failed_test(evidence: Evidence) -> Observation | None:
 
 
 def _hidden_gpu(evidence: Evidence) -> Observation | None:
-    """torch sees no GPU in a text that names one, or its driver."""
+    """The sign that torch sees no GPU although the text names one, or its driver; else None."""
     machine = evidence.machine
     named = not isinstance(machine.gpus, Absent) and bool(machine.gpus)
     if machine.torch.is_available is not False or not (named or isinstance(machine.driver.module_version, str)):
@@ -157,7 +157,7 @@ def _hidden_gpu(evidence: Evidence) -> Observation | None:
 
 
 def _failure(reading: Reading) -> Observation | None:
-    """The line that says best that something about the device failed, or None."""
+    """The line that shows best that something about the device failed, or None."""
     text = reading.text
     for mention in reversed(list(text.find_all(_LAST_LINE))):
         if _DEVICE_WORDS.search(mention.line.text):
@@ -168,14 +168,14 @@ def _failure(reading: Reading) -> Observation | None:
     ends = [mention for mention in text.find_all(_LAST_LINE) if not mention[1].endswith(("Warning", "Interrupt"))]
     stopped = bool(reading.failures) and all(chain.is_stop for chain in reading.failures)
     where = ends[-1] if ends else None if stopped else text.find(_TRACEBACK)
-    # a program that logs its steps behind an error got over it
+    # a program that logs steps after an error has recovered from it
     if where is None or (text.find(_TRACEBACK) is None and _STEP.search(text.flat, where.match.span()[1])):
         return None
     return observe("error", where.line.text, where.line.origin)
 
 
 def _deciding(machine: Machine, error: str) -> tuple[str, ...]:
-    """What would decide of an error: what its words ask for, and the facts that the text lacks."""
+    """The facts that would decide an error's cause, by its words, if the text lacks them; at most two."""
     return tuple(
         str(row["ask"])
         for row in read_table("deciding.yaml", "errors")

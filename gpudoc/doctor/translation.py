@@ -11,7 +11,7 @@ from gpudoc.knowledge.translations import Translation, translation
 
 
 def translate(report: Report) -> Report:
-    """The report with all that its language has sentences for; the rest stays English."""
+    """The report with the sentences that its language has; the rest stays English."""
     if report.language == ENGLISH:
         return report
     known = translation(report.language)

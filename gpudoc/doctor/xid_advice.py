@@ -1,4 +1,4 @@
-"""What to do about an Xid or SXid: NVIDIA's action for its number, in the steps that knowledge/xid.yaml has for it."""
+"""The steps for an Xid or SXid: NVIDIA's action for its number, as knowledge/xid.yaml describes it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["CONTAINED", "advise_for", "advise_recovery", "got_over"]
 
 
 def _steps(action: str, then: str = "") -> Advise:
-    """The steps of an action, and those of what NVIDIA asks for afterwards; the table is read when they are wanted."""
+    """The steps of an action and of NVIDIA's follow-up action; the table is read on first use."""
     return lambda setting: take_steps((*find_steps(action, "now"), *find_steps(then, "later")), setting)
 
 
@@ -19,7 +19,7 @@ got_over = _steps("got_over")
 
 
 def advise_for(row: Xid | None, level: Level) -> Advise:
-    """Steps for a number: those of its row, or without a row those for what the message calls fatal."""
+    """Steps for a number: those of its row or, without a row, those for the severity in the message."""
     if row is None:
         return advise("reset_fabric") if level == "fatal" else _steps("unknown")
     if row.code > 10_000 and row.action == "RESET_GPU":

@@ -1,7 +1,7 @@
-"""What the machine is. The only code that touches NVML, /proc, /sys, nvidia-smi and other processes.
+"""The facts about a machine. The only code that touches NVML, /proc, /sys, nvidia-smi and other processes.
 
-One door each: `collect` for this machine, `readers.read` for somebody's text, `watch` for a running job, `launch` for
-one that is to be started and watched.
+One entry point each: `collect` for this machine, `readers.read` for pasted text, `watch` for a running job, `launch` to
+start a job and watch it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> object:
-    # who judges a text neither asks a machine nor watches a job, and is spared what that imports
+    # judging a text needs neither a machine nor a job, so it does not pay for their imports
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)

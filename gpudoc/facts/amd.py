@@ -11,12 +11,12 @@ from gpudoc.facts.topology import AMD
 from gpudoc.patterns import Pattern
 
 _CARDS = "sys/class/drm"
-# the transfer rate of a lane, in GT/s, names the generation
+# transfer rate of a lane in GT/s -> generation
 _GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 
 
 def collect(root: Path = ROOT) -> Fact[tuple[Gpu, ...]]:
-    """AMD cards in the order of their numbers (`rocm-smi`); absent when the kernel shows no cards at all."""
+    """AMD cards in the order of their numbers (`rocm-smi`); absent if the kernel shows no cards at all."""
     names = list_names(root, _CARDS)
     if isinstance(names, Absent):
         return names
@@ -52,7 +52,7 @@ def _read(root: Path, folder: str, index: int) -> Gpu:
 
 
 def _clocks(levels: Fact[str]) -> tuple[Fact[int], Fact[int]]:
-    """The clock of now and the highest, from lines like '1: 2100Mhz *'; the star marks the one that is set."""
+    """The present and the highest clock, from lines like '1: 2100Mhz *'; the star marks the present one."""
     if isinstance(levels, Absent):
         return levels, levels
     rows = Pattern(r"(?<!\d)(\d+)\s*[mM][hH]z\s*(\*?)").findall(levels)

@@ -1,4 +1,4 @@
-"""What the children reported, put together: one document, then one frozen Machine."""
+"""Joins the children's reports into one document, then into one frozen Machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gpudoc.facts.model import (
 )
 
 _GIB = 1 << 30
-# whose silence explains a field that nobody told: the section or the field, and the worker that should have
+# section or field -> the worker that should report it, whose failure explains a missing field
 _SECTIONS: Mapping[str, tuple[type, str]] = {
     "torch": (TorchBuild, "torch"),
     "python": (PythonFacts, "torch"),
@@ -40,9 +40,9 @@ _QUICK = "not asked (--quick)"
 
 
 def machine_from(told: Iterable[Child], environment: Mapping[str, str], *, quick: bool, unasked: str = "") -> Machine:
-    """The Machine that the children described; a field that a child did not get to carries that child's failure.
+    """The Machine that the children described; a field that a child did not reach carries that child's failure.
 
-    `unasked` is said of what no child asks on this system.
+    `unasked` is the reason for fields that no child reads on this system.
     """
     from gpudoc.facts.readers import snapshot
 
@@ -68,7 +68,7 @@ def machine_from(told: Iterable[Child], environment: Mapping[str, str], *, quick
 
 
 def with_total(machine: Machine, seconds: float) -> Machine:
-    """The same machine, with how long collecting took."""
+    """The same machine with the seconds that collecting took."""
     return replace(machine, probe_seconds={**machine.probe_seconds, "collect": round(seconds, 4)})
 
 
@@ -105,7 +105,7 @@ def _name_gaps(document: dict[str, object], heard: Mapping[str, Child], of_torch
 
 
 def _name_gpu_gaps(document: Mapping[str, object], reason: str) -> None:
-    """What NVML's worker did not get to, GPU by GPU, with the reason why it did not."""
+    """Fill the fields that NVML's worker did not reach, GPU by GPU, with the reason."""
     gpus = document.get("gpus")
     if not reason or not isinstance(gpus, dict) or set(gpus) == {"absent"}:
         return
@@ -116,19 +116,19 @@ def _name_gpu_gaps(document: Mapping[str, object], reason: str) -> None:
 
 
 def _silence(child: Child | None, unasked: str = "") -> str:
-    """Why this child did not answer something; '' if it answered all that it was asked."""
+    """Why this child left a question unanswered; '' if it answered all of them."""
     return child.failure if child is not None else unasked or "not asked"
 
 
 def _list_gpus(document: dict[str, object]) -> None:
-    """GPUs are reported as gpus.0.name; made a list again, with what hung for those that NVML hung on."""
+    """Turn the GPUs, which are reported as gpus.0.name, back into a list."""
     gpus = document.get("gpus")
     if isinstance(gpus, dict) and set(gpus) != {"absent"}:
         document["gpus"] = [gpus[key] for key in sorted(gpus, key=int)]
 
 
 def _join_devices(document: dict[str, object]) -> None:
-    """What only libcuda knows of a GPU (multiprocessors, cache), put to the GPU at the same PCI address."""
+    """Add facts that only libcuda knows (multiprocessors, cache) to the GPU at the same PCI address."""
     gpus, driver = document.get("gpus"), document.get("driver")
     devices = driver.get("cuda_devices") if isinstance(driver, dict) else None
     if not isinstance(gpus, dict) or not isinstance(devices, list):
@@ -141,7 +141,7 @@ def _join_devices(document: dict[str, object]) -> None:
 
 
 def _join_address(document: Mapping[str, object]) -> None:
-    """The address of the one GPU for which NVML has none, when the bus has one more of the driver's GPUs than NVML."""
+    """Set the address of the only GPU without one, if exactly one of the driver's GPUs on the bus is not in NVML."""
     gpus, bus = document.get("gpus"), document.get("pci")
     if not isinstance(gpus, dict) or set(gpus) == {"absent"} or not isinstance(bus, list):
         return
@@ -159,12 +159,12 @@ def _is_display(device: Mapping[str, object]) -> bool:
 
 
 def tryable_devices(nvml: Child, cuda: Child) -> list[int]:
-    """CUDA ordinals on which a tiny kernel disturbs nobody: no process, default compute mode, 1 GiB free."""
+    """CUDA ordinals where a tiny kernel disturbs no other process: no process, default compute mode, 1 GiB free."""
     return [ordinal for ordinal, reason in device_states(nvml, cuda).items() if not reason]
 
 
 def device_states(nvml: Child, cuda: Child) -> dict[int, str]:
-    """CUDA ordinal -> why no kernel may be tried on it, '' when one may."""
+    """CUDA ordinal -> why no kernel may be tried on it, '' if one may."""
     document: dict[str, object] = {}
     for child in (nvml, cuda):
         for path, value, is_item in child.facts:
@@ -195,7 +195,7 @@ def _busy(gpu: Mapping[str, object] | None) -> str:
 
 
 def _with_skipped(machine: Machine, nvml: Child | None, cuda: Child | None, *, quick: bool) -> TorchBuild:
-    """torch's part with a KernelCheck for each device that was left alone, saying why."""
+    """The torch section with a KernelCheck that gives the reason for each device that was not tried."""
     torch = machine.torch
     if quick or nvml is None or cuda is None or torch.is_available is not True:
         reason = _QUICK if quick else "torch sees no device"

@@ -1,4 +1,4 @@
-"""Children that ask the machine: read as they speak, killed at their deadline, and never waited for."""
+"""Child processes that examine the machine: read as they write, killed at their deadline, never waited for."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _LAUNCH = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from gpudoc.facts.worker import main; main(sys.argv[2:])"
 )
 _MOST_BYTES, _PIECE = 64 << 20, 1 << 20
-# what is said of a child that a signal cannot even wake: state D
+# the note for a child in state D, which no signal can wake
 STUCK = ", stuck in the kernel"
-# killed processes that were not dead yet when they were let go; looked at again, without waiting, at the next start
+# killed processes that were still alive when we let them go; polled again, without waiting, at the next start
 _UNREAPED: list[subprocess.Popen[bytes]] = []
 
 
 @dataclass(slots=True, kw_only=True)
 class Child:
-    """One process that tells facts line by line, and what became of it.
+    """One process that reports facts line by line, and how it ended.
 
     A process stuck in a driver survives SIGKILL, so nothing here ever waits for one: its pipe is closed instead.
-    `group` is the process group to kill; a worker tells its own, as it is a child of the launcher and not of ours.
-    With a `limit_s` each answer restarts the deadline, until that many seconds have passed in all.
+    `group` is the process group to kill; a worker reports its own group, because it is the launcher's child, not ours.
+    With a `limit_s` each answer restarts the deadline, until that many seconds have passed in total.
     """
 
     name: str
@@ -58,11 +58,11 @@ class Child:
 
     @property
     def due(self) -> float:
-        """When the child is given up, by the monotonic clock."""
+        """The time at which we give up on the child, by the monotonic clock."""
         return min(self.heard + self.deadline_s, self.began + max(self.deadline_s, self.limit_s))
 
     def take(self, data: bytes) -> None:
-        """Read what arrived; an empty `data` means that the child closed its end."""
+        """Read the bytes that arrived; empty `data` means that the child closed its end."""
         self._size += len(data)
         lines = (self._rest + data).split(b"\n")
         self._rest = lines.pop()
@@ -74,14 +74,14 @@ class Child:
             self.finish(failure=self._while_asking(self._how_it_ended()))
 
     def finish(self, *, failure: str = "", timed_out: bool = False) -> None:
-        """Stop listening; the process is killed with its children, and left behind if it will not die."""
+        """Stop listening and kill the process with its children; it is left behind if it does not die."""
         self.done, self.failure, self.timed_out = True, failure, timed_out
         self.seconds = time.monotonic() - self.began
         if self.group:
             signal_group(self.group)
 
     def close(self) -> None:
-        """Let go of the pipes; what the process does from here on reaches nobody."""
+        """Close the pipes; nothing that the process writes from now on is read."""
         with contextlib.suppress(OSError):
             os.close(self.reader)
         if self.process is not None and self.process.stdin is not None:
@@ -100,7 +100,7 @@ class Child:
         try:
             message = json.loads(line)
         except ValueError:
-            return  # a library that prints on its own
+            return  # a library printed this
         if not isinstance(message, dict) or self.done:
             return
         self.heard = time.monotonic()
@@ -122,7 +122,7 @@ class Child:
     def _how_it_ended(self) -> str:
         code = None if self.process is None else self.process.poll()
         if code is None and self.process is not None:
-            # the pipe closes a moment before the process can be reaped; a short look, never a wait
+            # the pipe closes a moment before the process can be reaped; look again shortly, but never wait
             time.sleep(0.05)
             code = self.process.poll()
         return how_it_ended(code)
@@ -134,10 +134,10 @@ def start_workers(
     deadlines_s: Mapping[str, float],
     limits_s: Mapping[str, float] = {},
 ) -> list[Child]:
-    """Gpudoc's own workers, one for each group of probes; deadline and limit of each are those of `Child`.
+    """Gpudoc's own workers, one for each group of probes; `Child` explains deadlines and limits.
 
-    One launcher imports what they share and forks, which costs a fifth of starting each; Windows has no fork. It gets
-    the parent's import path, and does without site's start-up work.
+    One launcher imports what they share and forks: this takes a fifth of the time of separate starts. Windows has no
+    fork. The launcher gets the parent's import path, so it skips the start-up work of `site`.
     """
     pipes = {name: os.pipe() for name in groups}
     writers = {name: writer for name, (_, writer) in pipes.items()}
@@ -168,7 +168,7 @@ def start_workers(
 def _launch(
     root: Path, plan: Mapping[str, object], *, stdout: int = subprocess.DEVNULL, pass_fds: Sequence[int] = ()
 ) -> subprocess.Popen[bytes]:
-    # an editable installation may stand behind an import hook, which the worker does not have
+    # an editable installation may need an import hook, which the worker does not have
     own = str(Path(__file__).resolve().parents[2])
     paths = json.dumps([*(path for path in sys.path if path), own])
     process = subprocess.Popen(
@@ -184,7 +184,7 @@ def _launch(
 
 
 def start_examined(python: Path, *, quick: bool, environment: Mapping[str, str], deadline_s: float) -> Child:
-    """The Python that is examined, reporting itself, its packages and its torch; GpudocError if it is not a program."""
+    """Start the examined Python, which reports itself, its packages and its torch; GpudocError if it cannot be run."""
     if not os.access(python, os.X_OK) or python.is_dir():
         raise GpudocError(f"not a usable Python: {python}", hint="gpudoc doctor --python /path/to/python")
     script = Path(__file__).with_name("examined_python.py")
@@ -216,7 +216,7 @@ def _remember(process: subprocess.Popen[bytes]) -> None:
 
 
 def listen(children: Iterable[Child], on_finish: Callable[[Child], None]) -> None:
-    """Read all children until each has ended or passed its deadline; `on_finish` hears of each end at once."""
+    """Read all children until each has ended or passed its deadline; `on_finish` is called at once for each."""
     waiting = [*children]
     pipes = _ReadingThreads(waiting) if sys.platform == "win32" else _Selector(waiting)
     with pipes:
@@ -243,7 +243,7 @@ class _Selector:
             self._selector.register(child.reader, selectors.EVENT_READ, child)
 
     def read(self, seconds: float) -> None:
-        """Give each child what arrived; return when something did, or after this many seconds."""
+        """Give each child its new bytes; return as soon as some arrived, or after this many seconds."""
         for key, _ in self._selector.select(seconds):
             with contextlib.suppress(BlockingIOError):
                 key.data.take(os.read(key.fd, _PIECE))
@@ -260,12 +260,12 @@ class _Selector:
 
 
 class _ReadingThreads:
-    """The same for Windows, which selects sockets alone: a thread for each pipe waits in its place."""
+    """The same for Windows, where `select` handles only sockets: here a thread waits on each pipe."""
 
     def __init__(self, children: Iterable[Child]) -> None:
         self._arrived: queue.SimpleQueue[tuple[Child, bytes]] = queue.SimpleQueue()
         for child in children:
-            # the thread owns the pipe: to close one that is being read waits for the read
+            # the thread owns the pipe: closing a pipe during a read would wait for that read
             reader, child.reader = child.reader, -1
             threading.Thread(target=self._pass_on, args=(child, reader), daemon=True).start()
 
@@ -283,7 +283,7 @@ class _ReadingThreads:
                 child.take(data)
 
     def drop(self, child: Child) -> None:
-        """As that of `_Selector`; the thread ends with the child, or as a daemon with this process."""
+        """Do the same as in `_Selector`; the thread ends with the child or, being a daemon, with this process."""
         child.close()
 
     def __enter__(self) -> None:
@@ -294,12 +294,12 @@ class _ReadingThreads:
 
 
 def _no_answer(child: Child) -> str:
-    # needed only where a child gave no answer
+    # needed only if a child gave no answer
     from gpudoc.process.lifetime import state_of
 
     question = child.asking or "it did not start"
     state = state_of(child.group)
-    # it would run if it got a CPU: on a machine with twice the load that it can carry, that is no hang
+    # the child only waits for a CPU: that is not a hang if the machine's load is twice its number of CPUs
     if sys.platform != "win32" and state == "R" and os.getloadavg()[0] > 2 * (os.cpu_count() or 1):
         return f"the machine is too busy; it was still working after {time.monotonic() - child.began:.0f} s: {question}"
     if child.limit_s and child.due < child.heard + child.deadline_s:

@@ -1,4 +1,4 @@
-"""The door of this room: ask everything of the machine at once, each part with a deadline, and freeze what was said."""
+"""The entry point of this package: examines all parts of the machine at once, each with a deadline, in one record."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ from gpudoc.progress import SILENT, Progress
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadlines:
-    """Seconds that each part may take; they run side by side, so the longest bounds the whole.
+    """Seconds that each part may take; the parts run in parallel, so the longest one limits the whole.
 
-    What asks the driver gets `gpu_s` more for each GPU after the first, and its deadline restarts with each answer.
+    Parts that ask the driver get `gpu_s` more for each GPU after the first, and each answer restarts their deadline.
     """
 
     torch_s: float = 13.0
     driver_s: float = 8.0
     files_s: float = 5.0
-    # without persistence mode the driver starts each GPU that is asked: "1-3 second startup cost per GPU"
-    # (docs.nvidia.com/deploy/driver-persistence), and others wait meanwhile
+    # without persistence mode the driver starts each GPU when it is asked: "1-3 second startup cost per GPU"
+    # (docs.nvidia.com/deploy/driver-persistence), and other questions wait meanwhile
     gpu_s: float = 4.0
 
 
-# each worker is a process of its own, so that a hang in one takes nothing from the others
+# each worker is a separate process, so that a hang in one does not affect the others
 _WORKERS: Mapping[str, tuple[str, ...]] = {
     "nvml": ("nvml",),
     "cuda": ("cuda",),
     "files": ("host", "container", "driver", "pci", "nodes", "amd"),
     "slow_files": ("disk", "kernel_log"),
 }
-# what is not in /proc, /sys and /dev; macOS has had no driver of NVIDIA's since 10.13
+# the workers on systems without /proc, /sys and /dev; macOS has had no NVIDIA driver since 10.13
 _WITHOUT_LINUX: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "win32": {"nvml": ("nvml",), "cuda": ("cuda",), "files": ("system",), "slow_files": ("disk",)},
     "darwin": {"files": ("system",), "slow_files": ("disk",)},
 }
 _DRIVER_WORKERS = ("nvml", "cuda", "files")
-# of a deadline: how long a driver that goes on answering is heard out
+# how many deadlines a driver may take in total while it keeps answering
 _HEARD_OUT = 3.0
 
 
@@ -60,11 +60,11 @@ def collect(
     progress: Progress = SILENT,
     meanwhile: Callable[[], object] = bool,
 ) -> Machine:
-    """The machine as it is now, in at most the longest deadline; what did not answer is Absent and says so.
+    """The machine as it is now, in at most the longest deadline; an unanswered fact is Absent with the reason.
 
-    `quick` reads torch's build from its files and imports nothing. `python` is the Python to examine; without it that
-    of $VIRTUAL_ENV or $CONDA_PREFIX, else gpudoc's own. `root` is where /proc, /sys and /dev are found. `meanwhile` is
-    called once all is asked and before the first answer is awaited.
+    `quick` reads torch's build from its files and imports nothing. `python` is the Python to examine, by default that
+    of $VIRTUAL_ENV or $CONDA_PREFIX, else gpudoc's own. `root` is the folder that contains /proc, /sys and /dev.
+    `meanwhile` is called after all questions are sent and before the first answer is awaited.
     """
     workers = _WITHOUT_LINUX.get(sys.platform, _WORKERS)
     began = time.monotonic()
@@ -100,7 +100,7 @@ def collect(
 
 
 def examined_python(environment: Mapping[str, str]) -> Path:
-    """The Python whose torch is examined when none is named: the active environment's, else gpudoc's own."""
+    """The Python whose torch is examined by default: the active environment's, else gpudoc's own."""
     for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         prefix = environment.get(variable)
         for name in ("python.exe", "Scripts/python.exe") if sys.platform == "win32" else ("bin/python", "bin/python3"):
@@ -110,7 +110,7 @@ def examined_python(environment: Mapping[str, str]) -> Path:
 
 
 def _num_gpus(root: Path) -> int:
-    """How many GPUs NVIDIA's driver holds; 0 where it does not list them."""
+    """The number of GPUs that NVIDIA's driver lists; 0 if it lists none."""
     names = list_names(root, "proc/driver/nvidia/gpus")
     return 0 if isinstance(names, Absent) else len(names)
 

@@ -1,4 +1,4 @@
-"""What libcuda answers: cuInit's code, and the devices it names, through ctypes and without making a context."""
+"""libcuda's answers: cuInit's code and the devices, read through ctypes without making a context."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from gpudoc.facts.model import Absent, CudaDevice, Fact
 from gpudoc.facts.telling import Teller
 
-# cuda.h declares its functions as __stdcall for Windows, which a program of 64 bits calls like all others
+# cuda.h declares its functions as __stdcall for Windows, but a 64-bit program calls them like any other function
 LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 # enum CUresult and CUdevice_attribute of cuda.h, CUDA 13.0; compared with the header on 2026-11-21
 NAMES = {
@@ -35,7 +35,7 @@ _SM_COUNT, _CLOCK_KHZ, _MEMORY_CLOCK_KHZ, _BUS_BITS, _L2_BYTES, _MAJOR, _MINOR, 
 
 
 def collect(teller: Teller) -> None:
-    """Tell cuInit's code, which libcuda was loaded, and each device that CUDA sees (masks of the environment apply)."""
+    """Report cuInit's code, the loaded libcuda, and each device that CUDA sees (environment masks apply)."""
     teller.begin(f"loading {LIBRARY}")
     try:
         library = ctypes.CDLL(LIBRARY)

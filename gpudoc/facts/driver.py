@@ -23,7 +23,7 @@ _ALWAYS = ("dev/nvidiactl", "dev/nvidia-uvm")
 
 
 def collect(root: Path = ROOT) -> Driver:
-    """What the kernel and the installed libraries say of the driver, without asking the driver itself."""
+    """The driver as described by the kernel and the installed libraries, without asking the driver itself."""
     proc = read_text(root, "proc/driver/nvidia/version")
     module = read_text(root, "sys/module/nvidia/version")
     version = module if not isinstance(module, Absent) else _version_in(proc)
@@ -70,7 +70,7 @@ def _node(root: Path, name: str) -> DeviceNode:
     try:
         os.close(os.open(root / name, os.O_RDWR | WITHOUT_WAITING))
     except OSError as error:
-        # EPERM is the device cgroup's refusal, EACCES that of the file's mode; they call for different remedies
+        # EPERM means that the device cgroup refused, EACCES that the file mode did; they need different remedies
         code = errno.errorcode.get(error.errno or 0, "?")
         return DeviceNode(path=path, exists=True, opens=False, error=f"{code}: {(error.strerror or '').lower()}")
     return DeviceNode(path=path, exists=True, opens=True)
@@ -92,7 +92,7 @@ def _vendor(version: Fact[str], modules: Fact[tuple[str, ...]]) -> Fact[str]:
 
 
 def _library_versions(root: Path) -> tuple[Fact[str], Fact[str]]:
-    """(version in the file name of the driver's libraries, path of libcuda) of the first folder that has them."""
+    """(version in the file names of the driver's libraries, path of libcuda) from the first folder that has them."""
     for folder in _LIBRARY_FOLDERS:
         names = list_names(root, folder)
         if isinstance(names, Absent):

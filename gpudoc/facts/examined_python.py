@@ -1,7 +1,7 @@
-"""Run by the Python that is examined: what it is, what is installed in it, and how its torch behaves.
+"""Run by the examined Python: reports what it is, what is installed in it, and how its torch behaves.
 
 It needs only the standard library of Python 3.7 and later, imports nothing of gpudoc, and prints one JSON line per fact
-as soon as it is known, so that the parent keeps what was said before a hang.
+as soon as it is known, so that the parent keeps everything printed before a hang.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _PINNING = ("torch", "torchvision", "torchaudio", "triton", "xformers")
 
 
 def tell(path: str, value: object) -> None:
-    """Print one fact at once; `path` is where it stands in a Machine."""
+    """Print one fact at once; `path` is its place in a Machine."""
     os.write(1, (json.dumps({"fact": path.split("."), "value": value}) + "\n").encode())
 
 
 def begin(what: str) -> None:
-    """Say what is asked next, so that a hang has a name."""
+    """Print the next question, so that a hang can be named."""
     os.write(1, (json.dumps({"begin": what}) + "\n").encode())
 
 
@@ -65,7 +65,7 @@ def _manager() -> str:
 
 
 def packages() -> list[dict[str, object]]:
-    """Each installed distribution, by folder names alone, which takes milliseconds."""
+    """Each installed distribution, from folder names only, which takes milliseconds."""
     found = []
     for folder in dict.fromkeys(path for path in sys.path if path):
         try:
@@ -92,7 +92,7 @@ def _package(name: str, version: str, location: str, channel: str) -> dict[str, 
 
 
 def _pins(place: str) -> list[str]:
-    """The exact requirements in a distribution's metadata; torch and its companions pin what they were built with."""
+    """The exact requirements in a distribution's metadata; torch and its companions pin their build requirements."""
     try:
         with open(place, encoding="utf-8") as file:
             lines = [line for line in file if line.startswith("Requires-Dist:") and "==" in line]
@@ -102,7 +102,7 @@ def _pins(place: str) -> list[str]:
 
 
 def tell_packages() -> None:
-    """The distributions and, read from its files, the build of torch."""
+    """Report the distributions and torch's build, which is read from its files."""
     tell("python.packages", packages())
     for folder in [path for path in sys.path if path]:
         place = os.path.join(folder, "torch", "version.py")
@@ -114,7 +114,7 @@ def tell_packages() -> None:
 
 
 def tell_build_files(place: str) -> None:
-    """The build that torch/version.py describes, without importing torch."""
+    """Report the build that torch/version.py describes, without importing torch."""
     with open(place) as file:
         text = file.read()
 
@@ -128,7 +128,7 @@ def tell_build_files(place: str) -> None:
 
 
 def tell_accelerator(cuda: str | None, hip: str | None, xpu: str | None) -> None:
-    """For which accelerator torch was built."""
+    """Report the accelerator that torch was built for."""
     tell("torch.accelerator", "cuda" if cuda else "rocm" if hip else "xpu" if xpu else "cpu")
     numbers = re.findall(r"\d+", cuda or "")[:2]
     tell(
@@ -138,7 +138,7 @@ def tell_accelerator(cuda: str | None, hip: str | None, xpu: str | None) -> None
 
 
 def tell_import() -> Any:
-    """Import torch; the module, or None with the error reported in its own words."""
+    """Import torch; returns the module, or None after reporting the error in its own words."""
     begin("import torch")
     try:
         torch = importlib.import_module("torch")
@@ -150,7 +150,7 @@ def tell_import() -> Any:
 
 
 def tell_torch(torch: Any) -> None:
-    """What torch says of its build and of the devices it sees."""
+    """Report torch's build and the devices that it sees."""
     begin("torch.version")
     build = torch.version
     tell("torch.version", str(torch.__version__))
@@ -167,13 +167,13 @@ def tell_torch(torch: Any) -> None:
 
 
 def _compiled_archs(torch: Any) -> object:
-    # get_arch_list is empty when no device can be used; the flags of the build are there all the same
+    # get_arch_list is empty if no device can be used, but the build flags are still there
     flags = getattr(torch._C, "_cuda_getArchFlags", lambda: None)()
     return flags.split() if flags else absent("torch is not built for CUDA or ROCm")
 
 
 def tell_availability(torch: Any) -> None:
-    """Whether a device can be used, with the warning text that says why not."""
+    """Report whether a device can be used, with the warning text that says why not."""
     import warnings
 
     begin("torch.cuda.is_available()")
@@ -188,12 +188,12 @@ def tell_availability(torch: Any) -> None:
 
 
 def check_kernels(torch: Any, ordinals: list[int]) -> None:
-    """A sum and a product on each device of `ordinals`, compared with the CPU's result."""
+    """Compute a sum and a product on each device of `ordinals` and compare them with the CPU's result."""
     for device in ordinals:
         begin(f"a tiny kernel on device {device}")
         try:
             tell_item("torch.kernel_checks", run_kernel(torch, device))
-        except Exception as error:  # what a GPU does wrong is the fact that is looked for
+        except Exception as error:  # the GPU's error is the fact to report
             tell_item("torch.kernel_checks", {"device": device, "ran": False, "error": str(error)[:1000]})
 
 
@@ -208,7 +208,7 @@ def run_kernel(torch: Any, device: int) -> dict[str, object]:
 
 
 def tell_libraries() -> None:
-    """The CUDA, ROCm and C++ libraries that are really loaded, from /proc/self/maps, which only Linux has."""
+    """Report the CUDA, ROCm and C++ libraries that are really loaded, from /proc/self/maps (Linux only)."""
     if not sys.platform.startswith("linux"):
         return
     try:
@@ -221,14 +221,14 @@ def tell_libraries() -> None:
 
 
 def read_ordinals() -> list[int]:
-    """The devices that may be tried, from the first line of standard input; none when it closes."""
+    """The devices that may be tried, from the first line of standard input; none if it closes."""
     line = sys.stdin.readline()
     return json.loads(line) if line.strip() else []
 
 
 def main() -> None:
-    """Tell everything; with --quick nothing that needs torch imported."""
-    # the folder of this program is first on the path and must not answer imports meant for the examined Python
+    """Report everything; with --quick, only facts that do not need torch imported."""
+    # this program's folder is first on the path, but imports must find the examined Python's modules
     sys.path[:] = [path for path in sys.path if path and path != os.path.dirname(os.path.abspath(sys.argv[0]))]
     # importing torch takes a third less time, and this process does nothing else
     gc.disable()

@@ -1,4 +1,4 @@
-"""Small readings of /proc, /sys and /dev below a root, where a file that cannot be read is a fact too."""
+"""Reads small files of /proc, /sys and /dev below a root; an unreadable file becomes an absent fact."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from pathlib import Path
 from gpudoc.facts.model import Absent, Fact
 
 _LARGEST_FILE = 4 << 20
-# a file of /proc is small, and asking for all that may be read would take that much memory first
+# files in /proc are small, and one read of the largest size would first allocate that much memory
 _PIECE = 64 << 10
 # how a device file is opened; Windows has neither the flags nor the files
 WITHOUT_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 def read_text(root: Path, name: str) -> Fact[str]:
-    """The stripped text of `name` below `root` (`cat name`); absent with the reason when it cannot be read."""
+    """The stripped text of `name` below `root` (`cat name`); absent with the reason if it cannot be read."""
     data = read_bytes(root, name)
     return data if isinstance(data, Absent) else data.decode("utf-8", "replace").strip()
 
 
 def read_bytes(root: Path, name: str, limit: int = _LARGEST_FILE) -> Fact[bytes]:
-    """The first `limit` bytes of `name` below `root`; absent with the reason when it cannot be read."""
+    """The first `limit` bytes of `name` below `root`; absent with the reason if it cannot be read."""
     try:
         found = bytearray()
         with (root / name).open("rb", buffering=0) as file:
@@ -52,7 +52,7 @@ def list_names(root: Path, name: str) -> Fact[tuple[str, ...]]:
 
 
 def link_name(root: Path, name: str) -> Fact[str]:
-    """The last part of where the symbolic link `name` points (`basename $(readlink name)`)."""
+    """The last part of the target of the symbolic link `name` (`basename $(readlink name)`)."""
     try:
         return (root / name).readlink().name
     except OSError as error:
@@ -65,7 +65,7 @@ def exists(root: Path, name: str) -> bool:
 
 
 def reason_of(error: OSError, name: str) -> str:
-    """A failed reading in the words of a fact: 'no permission: /dev/kmsg'."""
+    """The reason of a failed read, as an absent fact states it: 'no permission: /dev/kmsg'."""
     place = f"/{name.lstrip('/')}"
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return f"no such file: {place}"

@@ -22,8 +22,8 @@ _MPS_SERVER = "nvidia-cuda-mps"
 class GpuCounters:
     """One look at a GPU (`nvidia-smi -q -d CLOCK,POWER,TEMPERATURE,PERFORMANCE`).
 
-    `num_processes` is how many hold a context to compute, without those that did so before the first look and have done
-    nothing since.
+    `num_processes` counts processes with a compute context, without those that had one before the first look and have
+    done nothing since.
     """
 
     sm_clock_mhz: Fact[int] = NOT_READ
@@ -37,7 +37,7 @@ class GpuCounters:
 
 
 def open_counters(pci_address: str, root: Path = ROOT) -> Callable[[], GpuCounters] | Absent:
-    """A function that reads the counters of the GPU at `pci_address`, or why there is none."""
+    """A function that reads the counters of the GPU at `pci_address`, or the reason why they cannot be read."""
     try:
         nvml = Nvml(Teller(os.open(os.devnull, os.O_WRONLY)))
     except ImportError as error:
@@ -86,6 +86,6 @@ def _read(nvml: Nvml, handle: object, root: Path, resting: set[int]) -> GpuCount
 
 
 def _count(pids: Iterable[int], root: Path) -> int:
-    """Those that compute: the server of MPS has a context for its clients and computes nothing itself."""
+    """The number of processes that compute; the MPS server has a context for its clients but computes nothing."""
     names = [read_text(root, f"proc/{pid}/comm") for pid in pids]
     return sum(isinstance(name, Absent) or not name.startswith(_MPS_SERVER) for name in names)

@@ -23,15 +23,15 @@ _CONTAINERS: tuple[tuple[str, Pattern], ...] = (
     ("lxc", Pattern(r"/lxc(?:\.payload)?[./](?P<id>[\w.-]+)")),
 )
 _JOB = Pattern(r"slurm.{0,80}?/job_(?P<id>\d+)(?:/|$)", MULTILINE)
-# what runs a program that is named after it
+# interpreters, which take the program's name as an argument
 _RUNNERS = Pattern(r"(?:python|pypy|bash|sh|perl|ruby|node|java)[\d.]*$")
 _NAME_IN_CONFIG = Pattern(r'"Name":"/?([\w.-]+)"')
 
 
 def describe(pid: int, root: Path = ROOT) -> GpuProcess:
-    """What /proc tells of one process; each part that it hides from this user is absent and says so."""
+    """The process as /proc shows it; each part that /proc hides from this user is absent with that reason."""
     place = f"proc/{pid}"
-    # a /proc that hides the processes of others hides the first one, too
+    # if /proc hides other users' processes, it hides process 1, too
     hidden = not exists(root, "proc/1")
     alive: Fact[bool] = Absent("/proc hides other users' processes") if hidden else exists(root, place)
     groups = read_text(root, f"{place}/cgroup")
@@ -76,15 +76,15 @@ def _user_name(root: Path, uid: int) -> Fact[str]:
 
 
 def caller() -> int:
-    """The user who asks: behind sudo the one who called it."""
+    """The id of the calling user: under sudo, the user who called sudo."""
     if sys.platform == "win32":
-        return -1  # as no process there has an owner with a number
+        return -1  # on Windows no process has a numeric owner
     behind = os.environ.get("SUDO_UID", "")
     return int(behind) if os.getuid() == 0 and behind.isdecimal() else os.getuid()
 
 
 def _is_own(root: Path, place: str, uid: int) -> Fact[bool]:
-    """Whether the caller owns it and it is the process meant: in a container the number may be that of another one."""
+    """Whether the caller owns the process and the number means that process: a container has its own numbers."""
     if uid != caller():
         return False
     names = list_names(root, f"{place}/fd")
@@ -100,7 +100,7 @@ def _age(root: Path, place: str) -> Fact[float]:
     stat, uptime = read_text(root, f"{place}/stat"), read_text(root, "proc/uptime")
     if sys.platform == "win32" or isinstance(stat, Absent) or isinstance(uptime, Absent):
         return _HIDDEN
-    # the name stands in parentheses and may hold blanks; the start is the 20th field after it
+    # the name is in parentheses and may contain blanks; the start time is the 20th field after it
     after = stat.rpartition(")")[2].split()
     try:
         return max(0.0, float(uptime.split()[0]) - int(after[19]) / os.sysconf("SC_CLK_TCK"))
@@ -109,7 +109,7 @@ def _age(root: Path, place: str) -> Fact[float]:
 
 
 def _command(root: Path, place: str) -> Fact[str]:
-    """The program, and the script or module that it runs; no other argument, which may hold paths and keys."""
+    """The program, and the script or module that it runs; no other arguments, which may contain paths and keys."""
     line = read_text(root, f"{place}/cmdline")
     if isinstance(line, Absent) or not line.strip("\0"):
         return _HIDDEN if isinstance(line, Absent) else Absent("the process has no command line")
@@ -137,7 +137,7 @@ def _container(root: Path, groups: str) -> Fact[str]:
 
 
 def _container_name(root: Path, kind: str, groups: str) -> str:
-    """What Docker calls the container, where its own folder may be read; '' elsewhere."""
+    """Docker's name for the container if Docker's own folder may be read, else ''."""
     whole = Pattern(r"[0-9a-f]{64}").search(groups)
     if kind != "docker" or whole is None:
         return ""

@@ -38,7 +38,7 @@ _CPU_FLAGS = (
 
 
 def collect(root: Path = ROOT) -> Host:
-    """Everything `Host` holds except the free disk space, which `collect_disk` asks as it may hang on a dead mount."""
+    """All of `Host` except the free disk space: `collect_disk` reads that, because a dead mount may make it hang."""
     release = read_text(root, "proc/sys/kernel/osrelease")
     memory = _meminfo(root)
     cpus = _cpuinfo(root)
@@ -74,7 +74,7 @@ def collect(root: Path = ROOT) -> Host:
 
 
 def collect_disk() -> Host:
-    """Free bytes where the user stands and where temporary files go (`df . $TMPDIR`)."""
+    """Free bytes in the current folder and in the folder for temporary files (`df . $TMPDIR`)."""
     return Host(
         disk_free_bytes=_space(Path.cwd(), "free"),
         tmp_free_bytes=_space(Path(tempfile.gettempdir()), "free"),
@@ -95,7 +95,7 @@ def cpus_usable(root: Path = ROOT) -> float:
 
 
 def num_cpus() -> int:
-    """Whole CPUs that this process may keep busy, one at the least."""
+    """Whole CPUs that this process may keep busy, at least one."""
     return max(1, int(cpus_usable()))
 
 
@@ -110,12 +110,12 @@ def memory_total_bytes(root: Path = ROOT) -> Fact[int]:
 
 
 def memory_free_bytes(root: Path = ROOT) -> Fact[int]:
-    """Bytes that a new process may take: what is available, and no more than the room in every cgroup around it."""
+    """Bytes that a new process may take: the available memory, limited by the room in every cgroup around it."""
     return _least(memory_available_bytes(root), memory_headroom_bytes(root))
 
 
 def memory_usable_bytes(root: Path = ROOT) -> Fact[int]:
-    """Bytes that a process could ever take: the machine's memory, and no more than the cgroup's limit."""
+    """Bytes that a process could ever take: the machine's memory, limited by the cgroup."""
     return _least(memory_total_bytes(root), memory_limit_bytes(root))
 
 
@@ -125,12 +125,12 @@ def shm_free_bytes(root: Path = ROOT) -> Fact[int]:
 
 
 def _least(*facts: Fact[int]) -> Fact[int]:
-    """The smallest of those that are known; absent as the first is when none is."""
+    """The smallest known fact; the first one, which is absent, if none is known."""
     return min((fact for fact in facts if not isinstance(fact, Absent)), default=facts[0])
 
 
 def _gpu_options(line: Fact[str]) -> Fact[str]:
-    """Those words of the kernel's command line that concern GPUs, PCIe and CPUs; the rest is nobody's business."""
+    """Only the words of the kernel's command line that concern GPUs, PCIe and CPUs; the rest is private."""
     if isinstance(line, Absent):
         return line
     words = [w for w in line.split() if w.split("=", 1)[0] in _GPU_OPTIONS or w.startswith(("nvidia", "nouveau"))]

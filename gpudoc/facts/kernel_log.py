@@ -15,12 +15,12 @@ from gpudoc.facts.files import WITHOUT_WAITING, read_bytes
 from gpudoc.facts.model import Absent, Fact, KernelEvent
 from gpudoc.patterns import Pattern
 
-# of a journal of months, and of a log that grows while it is read, the newest lines; a kernel's record is at most 8 KiB
+# only the newest lines are read: a journal may span months or grow during the read; a kernel record has at most 8 KiB
 _MOST_LINES, _LONGEST_LINE = 50_000, 8_192
 _MOST_BYTES, _MOST_EVENTS, _MOST_READ = 16 << 20, 10_000, 4_000_000
 
 _ADDRESS = r"(?:PCI:)?(?P<address>(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?)"
-# a channel that was cleared away names the event that began it
+# the line about a removed channel names the Xid that caused it
 _EARLIER = Pattern(r"caused by previous Xid\s+(\d{1,3})\b")
 _TIME = Pattern(r"\[\s*(?P<time>\d+\.\d{3,6})\]")
 _RULES: tuple[tuple[str, Pattern], ...] = (
@@ -49,7 +49,7 @@ _RULES: tuple[tuple[str, Pattern], ...] = (
 
 
 def parse_line(line: str) -> KernelEvent | None:
-    """What one line of a kernel log says, or None when it says nothing about GPUs, PCIe or killed processes."""
+    """The event in one line of a kernel log; None if the line is not about GPUs, PCIe or killed processes."""
     for kind, pattern in _RULES:
         match = pattern.search(line)
         if match is None:
@@ -79,19 +79,19 @@ def parse(lines: Iterable[str]) -> tuple[KernelEvent, ...]:
 
 
 def collect(root: Path = ROOT) -> Fact[tuple[KernelEvent, ...]]:
-    """The events since boot (`dmesg`, else `journalctl -k`); absent with 'no permission' when neither may be read."""
+    """The events since boot (`dmesg`, else `journalctl -k`); absent with 'no permission' if neither may be read."""
     lines = _ring_buffer(root)
     if isinstance(lines, Absent):
         journal = _journal() if root == ROOT else lines
         if isinstance(journal, Absent):
             return lines
         lines = journal
-    # decoded one at a time: text takes up to four times the room
+    # decode one line at a time: text takes up to four times the memory of bytes
     return parse(line.decode("utf-8", "replace").rstrip("\n") for line in lines)
 
 
 def _newest(lines: Iterable[bytes]) -> deque[bytes]:
-    """The last lines, of which the memory is bounded whatever their number and length."""
+    """The last lines, in bounded memory whatever their number and length."""
     kept: deque[bytes] = deque()
     num_bytes = 0
     for line in islice(lines, _MOST_READ):
@@ -127,7 +127,7 @@ def _records(handle: int) -> Iterator[bytes]:
         except BlockingIOError:
             return
         except BrokenPipeError:
-            # the oldest records were overwritten while we read: the next read goes on with what is there
+            # the oldest records were overwritten while we read: the next read continues with the remaining ones
             continue
         except OSError:
             return
@@ -145,7 +145,7 @@ def _journal() -> Fact[deque[bytes]]:
         answer = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
     except OSError:
         return Absent("no journalctl")
-    # this runs in a child with a deadline of its own, which is given up when the journal does not answer
+    # this runs in a child with its own deadline, which is abandoned if the journal does not answer
     with answer:
         assert answer.stdout is not None
         latest = _newest(iter(partial(answer.stdout.readline, _LONGEST_LINE), b""))

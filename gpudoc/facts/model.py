@@ -1,4 +1,4 @@
-"""What a machine is, frozen. A fact that could not be read is `Absent(reason)`, which nothing can be added to."""
+"""Frozen records that describe a machine. An unreadable fact is `Absent(reason)`, which allows no arithmetic."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Absent:
 Fact = Union[T, Absent]
 
 NOT_READ = Absent("not read")
-# the one reason that means "there is no such thing here", and not "there may be and nobody knows"
+# the only reason that means "this does not exist here"; all other reasons mean "it may exist, but it is unknown"
 NOT_SUPPORTED = "not supported by this GPU or driver"
 
 
@@ -97,7 +97,7 @@ class Driver:
 class Link:
     """A GPU's PCIe link: now, the most that GPU and slot can do, the most the GPU alone can do.
 
-    `replays_added` is what the replay counter gained between two readings, some milliseconds apart.
+    `replays_added` is the increase of the replay counter between two readings, some milliseconds apart.
     """
 
     generation: Fact[int] = NOT_READ
@@ -113,9 +113,9 @@ class Link:
 class GpuProcess:
     """A process that holds memory on a GPU; `name` is the executable's base name only.
 
-    `sm_percent` is the most that it used of the SMs in the last seconds (`nvidia-smi pmon -c 1`).
-    `command` is its program and script without arguments, `own` whether the user who asks owns it, `container` and
-    `job` what can be stopped in its place: 'docker 3f2a91c04d17', 'slurm 4711'.
+    `sm_percent` is its highest use of the SMs in the last seconds (`nvidia-smi pmon -c 1`). `command` is the program
+    and script without arguments. `own` is whether it belongs to the user who runs gpudoc. `container` and `job` can be
+    stopped instead of the process: 'docker 3f2a91c04d17', 'slurm 4711'.
     """
 
     pid: int
@@ -135,9 +135,9 @@ class GpuProcess:
 class Gpu:
     """One GPU as its driver describes it; units are the suffixes (`nvidia-smi -q`).
 
-    `nvml_code` is 0 once every question was asked and none said that the GPU is lost (15), needs a reset (16) or does
-    not answer what any GPU answers; `nvml_question` is the one that said it. `memory_accounted_bytes` is what the
-    programs that compute, draw or share the GPU hold together. Counters that end in `_added` are what was gained
+    `nvml_code` is 0 once every question was asked and no answer said that the GPU is lost (15), needs a reset (16) or
+    cannot answer what every GPU answers; `nvml_question` is the question that failed. `memory_accounted_bytes` is the
+    total that all programs hold that compute, draw or share the GPU. Counters that end in `_added` are the increase
     between two readings, some milliseconds apart.
     """
 
@@ -331,7 +331,7 @@ class KernelEvent:
 class DeviceTest:
     """What another tool ('dcgmi diag', 'fabric manager') said of a GPU or of the node, and the line it stands in.
 
-    `result` is 'pass', 'warn', 'fail' or 'skip'; `gpu` is absent where the tool names none.
+    `result` is 'pass', 'warn', 'fail' or 'skip'; `gpu` is absent if the tool does not name one.
     """
 
     tool: str
@@ -370,17 +370,17 @@ class Machine:
 
     @property
     def has_windows_driver(self) -> bool:
-        """Whether the driver is that of Windows, whose versions differ from Linux's; WSL has it too."""
+        """Whether this is the Windows driver, whose versions differ from Linux's; WSL uses it too."""
         return known(self.host.wsl) is True or (known(self.host.system) or "").lower() == "windows"
 
     @property
     def shown_gpus(self) -> tuple[Gpu, ...]:
-        """The GPUs that a screen speaks of: those of NVIDIA, else those of AMD."""
+        """The GPUs that the output describes: NVIDIA's, or AMD's if there are no NVIDIA GPUs."""
         return known(self.gpus) or known(self.amd_gpus) or ()
 
 
 def known(fact: Fact[T]) -> T | None:
-    """The fact's value, or None when it is absent; for callers that do not ask why it is absent."""
+    """The fact's value, or None if it is absent; for callers that do not need the reason."""
     return None if isinstance(fact, Absent) else fact
 
 

@@ -1,4 +1,4 @@
-"""Which CPUs stand near which memory."""
+"""Which CPUs are near which memory."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from gpudoc.patterns import Pattern
 
 
 def cpus_of_node(node: int, root: Path = ROOT) -> Fact[tuple[int, ...]]:
-    """The CPUs of NUMA node `node` (`numactl --hardware`); absent when the kernel knows no such node."""
+    """The CPUs of NUMA node `node` (`numactl --hardware`); absent if the kernel has no such node."""
     text = read_text(root, f"sys/devices/system/node/node{node}/cpulist")
     return text if isinstance(text, Absent) else _cpus(text)
 
 
 def nodes_of_process(root: Path = ROOT) -> Fact[tuple[int, ...]]:
-    """The NUMA nodes on whose CPUs this process may run (`numactl --show`); absent when the kernel names none."""
+    """The NUMA nodes on whose CPUs this process may run (`numactl --show`); absent if the kernel lists none."""
     names = list_names(root, "sys/devices/system/node")
     status = read_text(root, "proc/self/status")
     if isinstance(names, Absent) or isinstance(status, Absent):

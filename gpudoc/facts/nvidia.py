@@ -1,4 +1,4 @@
-"""Every GPU as NVML describes it; `Device` keeps what any answer says of a GPU as a whole."""
+"""Every GPU as NVML describes it; `Device` records when an answer says that the whole GPU failed."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _COUNTERS = {
 }
 _RECOVERY_ACTION_FIELD = 230
 _SECOND_LOOK_S = 0.05
-# programs that draw, and clients of MPS; the first on NVML's other list compute
+# lists of programs that draw and of MPS clients; programs that compute are on a separate list
 _OTHER_LISTS = ("nvmlDeviceGetGraphicsRunningProcesses_v3", "nvmlDeviceGetMPSComputeRunningProcesses_v3")
 
 
 def collect(teller: Teller, root: Path) -> None:
-    """Tell what NVML answers on the driver and on every GPU (`nvidia-smi -q`)."""
+    """Report NVML's answers about the driver and every GPU (`nvidia-smi -q`)."""
     try:
         nvml = Nvml(teller)
     except ImportError as error:
@@ -63,7 +63,7 @@ def collect(teller: Teller, root: Path) -> None:
         return
     teller.fact("gpus", [])
     for index in range(count):
-        # all are named before one is asked: those that a hang leaves unasked are not those that are well
+        # list all GPUs before asking the first one: a GPU that a hang leaves unasked must not count as healthy
         teller.fact(f"gpus.{index}", {"index": index})
     devices = [Device(nvml, teller, index) for index in range(count)]
     began = time.monotonic()
@@ -90,7 +90,7 @@ def _tell_gpu(gpu: Device, teller: Teller, root: Path) -> _Growing:
     place = f"gpus.{gpu.index}"
     identity = _identity(gpu)
     address = identity["pci_address"]
-    # NVML's own question, nvmlDeviceGetNumaNodeId, is about the GPU's memory where that is a node (GH200)
+    # NVML's nvmlDeviceGetNumaNodeId is about the GPU's memory, if that memory is a NUMA node (GH200)
     near = address if isinstance(address, Absent) else read_int(root, f"sys/bus/pci/devices/{address}/numa_node")
     teller.fact(f"{place}.numa_node", near)
     for name, value in identity.items():
@@ -116,7 +116,7 @@ def _tell_gpu(gpu: Device, teller: Teller, root: Path) -> _Growing:
 
 
 def _tell_growth(gpu: Device, teller: Teller, first: _Growing) -> None:
-    """What the links repeated or lost since the first reading; what they did earlier is not a fault."""
+    """Report the replays and errors of the links since the first reading; earlier ones are not a fault."""
     place, replays = f"gpus.{gpu.index}", first.link.replays
     if not isinstance(replays, Absent):
         again = gpu.ask("nvmlDeviceGetPcieReplayCounter")
@@ -188,7 +188,7 @@ def _clocks(gpu: Device) -> dict[str, object]:
 
 
 def _hot_time(counters: Mapping[str, Fact[int]]) -> Fact[int]:
-    """How long heat cut the clocks, in software or in hardware; older drivers count both in one."""
+    """How long heat reduced the clocks, in software or hardware; older drivers have one counter for both."""
     software, hardware = counters["sw_thermal"], counters["hw_thermal"]
     if isinstance(software, Absent) or isinstance(hardware, Absent):
         return counters["thermal_limit"]
@@ -283,10 +283,10 @@ def _processes(gpu: Device, root: Path) -> Fact[tuple[GpuProcess, ...]]:
 
 
 def read_work(ask: Callable[..., tuple[Any, int]], computing: Set[int]) -> Fact[Mapping[int, int]]:
-    """The most that each process used of the SMs, in percent, in the seconds of which the driver keeps samples.
+    """The highest use of the SMs by each process, in percent, over the seconds for which the driver keeps samples.
 
-    `ask` asks NVML one question about the GPU, `computing` are the processes on its list of those that compute. Absent
-    where the driver may number processes differently on its lists and in its samples.
+    `ask` asks NVML one question about the GPU. `computing` are the process ids on NVML's list of compute processes. The
+    result is Absent if the driver may number processes differently on its lists and in its samples.
     """
     samples, code = ask("nvmlDeviceGetProcessUtilization", 0)
     if code == NOT_FOUND_CODE:
@@ -308,7 +308,7 @@ def read_work(ask: Callable[..., tuple[Any, int]], computing: Set[int]) -> Fact[
 
 
 def _accounted(gpu: Device, root: Path, computing: Fact[tuple[GpuProcess, ...]]) -> Fact[int]:
-    """Memory that programs hold, whatever they use the GPU for; each counts once."""
+    """Memory that programs hold, whatever they use the GPU for; each program counts once."""
     if isinstance(computing, Absent):
         return computing
     mig = gpu.ask("nvmlDeviceGetMigMode")

@@ -11,16 +11,16 @@ _MAX_NVLINKS = 18
 # NVML_NVLINK_DEVICE_TYPE_SWITCH
 _SWITCH = 2
 _STATES = {0: "not supported", 1: "not started", 2: "in progress", 3: "completed"}
-# replays, recoveries and CRC errors of each link; from Blackwell on received errors and recoveries
+# replays, recoveries and CRC errors of each link; since Blackwell, received errors and recoveries
 _NVLINK_ERRORS = ((161, 162, 163), (208, 215))
-# what drivers say that do not count each link
+# totals from drivers that do not count each link separately
 _NVLINK_ERROR_TOTALS = (38, 45, 52, 59)
-# NVML_GPU_FABRIC_HEALTH_MASK_*: place of two bits -> (the value that is a fault, what it says)
+# NVML_GPU_FABRIC_HEALTH_MASK_*: position of two bits -> (the value that is a fault, its meaning)
 _FABRIC_HEALTH = {
     0: (1, "degraded bandwidth"), 2: (1, "route recovery in progress"), 4: (1, "route unhealthy"),
     6: (1, "recovery from an access timeout"), 12: (2, "no partition assigned"), 14: (2, "fabric manager disconnected"),
 }  # fmt: skip
-# not supported, and none wrong; a newer number means that something is wrong, whatever it is
+# 0 is "not supported", 1 "no fault"; any newer number means a fault
 _CONFIGURED = (0, 1)
 _FABRIC_CONFIGURATION = {
     2: "wrong system identifier", 3: "wrong chassis serial number", 4: "no partition", 5: "too few NVLinks",
@@ -29,7 +29,7 @@ _FABRIC_CONFIGURATION = {
 
 
 def read_nvlink_states(gpu: Device) -> Fact[tuple[bool, ...]]:
-    """Which NVLinks are up, one by one; absent where the GPU has none."""
+    """Whether each NVLink is up, one by one; absent if the GPU has none."""
     first, code = gpu.ask_with_code("nvmlDeviceGetNvLinkState", 0)
     if code:
         return Absent(first.reason)
@@ -45,7 +45,7 @@ def read_nvlink_states(gpu: Device) -> Fact[tuple[bool, ...]]:
 
 
 def read_nvlink_errors(gpu: Device, states: tuple[bool, ...]) -> Fact[int]:
-    """Errors of all links that are up together, by the counters that this generation and driver have."""
+    """The sum of errors of all links that are up, by the counters that this generation and driver have."""
     links = [link for link, up in enumerate(states) if up] or range(len(states))
     for fields in _NVLINK_ERRORS:
         answers = gpu.fields([(field, link) for link in links for field in fields])
@@ -70,7 +70,7 @@ def read_nvlink_ends(gpu: Device, states: tuple[bool, ...]) -> Fact[tuple[str, .
 
 
 def read_fabric(gpu: Device) -> dict[str, object]:
-    """What the GPU says of its place in the NVSwitch fabric; its health from driver 550 on."""
+    """The GPU's state in the NVSwitch fabric, with its health since driver 550."""
     library = gpu.nvml.library
     make = getattr(library, "c_nvmlGpuFabricInfo_v2_t", None)
     info = make() if make else library.c_nvmlGpuFabricInfo_t()
@@ -92,7 +92,7 @@ def read_fabric(gpu: Device) -> dict[str, object]:
 
 
 def fabric_faults(mask: int) -> tuple[str, ...]:
-    """The faults in NVML's mask of the fabric's health (`nvidia-smi -q`, Fabric, Health); what is fine is left out."""
+    """The faults in NVML's mask of the fabric's health (`nvidia-smi -q`, Fabric, Health), without healthy parts."""
     bits = [text for place, (bad, text) in _FABRIC_HEALTH.items() if mask >> place & 0x3 == bad]
     code = mask >> 8 & 0xF
     wrong = [] if code in _CONFIGURED else [f"incorrect configuration: {_FABRIC_CONFIGURATION.get(code, code)}"]

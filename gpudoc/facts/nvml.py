@@ -1,4 +1,4 @@
-"""The one funnel to NVML: each call is named before it is made, and each error becomes an absent fact."""
+"""The only access to NVML: each call is reported before it is made, and each error becomes an absent fact."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from gpudoc.facts.model import NOT_SUPPORTED, Absent, Fact
 from gpudoc.facts.telling import Teller
 
-# pynvml makes names for the error codes only when it is imported; these are the ones with a plain meaning for a fact
+# pynvml defines names for error codes only when it is imported; these codes have a clear meaning for a fact
 REASONS = {
     3: NOT_SUPPORTED,
     4: "no permission",
@@ -20,12 +20,12 @@ REASONS = {
 }
 INVALID_ARGUMENT, NOT_SUPPORTED_CODE, NOT_FOUND_CODE, FUNCTION_NOT_FOUND = 2, 3, 6, 13
 LOST, RESET_REQUIRED, UNKNOWN = 15, 16, 999
-# a GPU may decline any single question in these ways and be well
+# a healthy GPU may answer any single question with one of these codes
 _DECLINED = (0, 3, 4, 13)
 
 
 class Nvml:
-    """NVML with its errors turned into absent facts; each call is named to `teller` before it is made."""
+    """NVML with errors as absent facts; each call is reported to `teller` before it is made."""
 
     def __init__(self, teller: Teller) -> None:
         import pynvml
@@ -59,11 +59,10 @@ class Nvml:
 
 
 class Device:
-    """One GPU to ask; what any answer says of the GPU as a whole is reported at once and kept in `code`.
+    """One GPU to ask; an error that concerns the whole GPU is reported at once and kept in `code`.
 
-    "Lost" and "reset required" count from whatever question they come; another error only from a question that every
-    GPU that is well answers or declines (`must_answer`). A lost GPU outranks one that needs a reset, and that one the
-    rest.
+    "Lost" and "reset required" count after any question; any other error counts only after a question that every
+    healthy GPU answers or declines (`must_answer`). "Lost" outranks "reset required", which outranks all other errors.
     """
 
     def __init__(self, nvml: Nvml, teller: Teller, index: int) -> None:
@@ -91,7 +90,7 @@ class Device:
         return answer, code
 
     def must_answer(self, name: str, code: int) -> None:
-        """Count `code` against the GPU, for a question that no GPU fails while it is well."""
+        """Count `code` as the GPU's error, for a question that a healthy GPU never fails."""
         if code not in _DECLINED:
             self._tell(name, code)
 
@@ -140,7 +139,7 @@ _FIELD_READERS: Mapping[int, Callable[[Any], int]] = {
 
 
 def plain_bus_id(bus_id: Any) -> str:
-    """NVML writes an eight-digit domain, the kernel four: 00000000:3B:00.0 is 0000:3b:00.0."""
+    """The address with the kernel's four digits of domain, not NVML's eight: 00000000:3B:00.0 is 0000:3b:00.0."""
     text = bus_id.decode() if isinstance(bus_id, bytes) else str(bus_id)
     domain, _, rest = text.lower().partition(":")
     # VMD and some virtual machines have domains of five digits and more

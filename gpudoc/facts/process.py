@@ -12,7 +12,7 @@ from gpudoc.facts.model import NOT_READ, Fact
 from gpudoc.frozen import dataclass
 from gpudoc.process.openmp import OpenMp
 
-# with the separator: a folder beside it whose name begins alike is the user's
+# with the separator: a neighbouring folder whose name begins the same way is the user's
 OWN_FOLDER = str(Path(__file__).resolve().parents[1]) + os.sep
 # Debian's Python, which NVIDIA's containers have, installs into dist-packages
 _PACKAGES = ("site-packages", "dist-packages")
@@ -67,8 +67,8 @@ class Glance:
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """Memory that a process allocated or inherited by fork, at one moment; `own_bytes` counts a page that n processes
-    share as its n-th part, so it grows with each page that is copied and `mapped_bytes` does not
+    """Memory that a process allocated or inherited by fork, at one moment; `own_bytes` counts 1/n of a page that n
+    processes share, so it grows when a page is copied, but `mapped_bytes` does not
     (`grep -E 'Anonymous|Pss_Anon' /proc/PID/smaps_rollup`).
     """
 
@@ -81,10 +81,10 @@ class Pages:
 class ProcessTrack:
     """One process of the job over the watch; counters are what was added while it was seen (`/proc/PID`).
 
-    `age_s` is how long it had lived when it was first seen. `memory` and `cpu` are series of (seconds, bytes) and
-    (seconds, CPU seconds); so are `moved`, bytes read and written, and `wakes`, how often the main thread was woken;
-    both empty where /proc does not tell. `blocked` counts the moments in which the main thread waited, per system
-    call and the file system behind it. `pages` holds what copies of shared memory show (`cat /proc/PID/smaps_rollup`).
+    `age_s` is its age when it was first seen. `memory` and `cpu` are series of (seconds, bytes) and (seconds, CPU
+    seconds). `moved` (bytes read and written) and `wakes` (how often the main thread was woken) are series too, both
+    empty if /proc does not show them. `blocked` counts the looks at which the main thread waited, per system call and
+    the file system behind it. `pages` shows copies of shared memory (`cat /proc/PID/smaps_rollup`).
     """
 
     pid: int
@@ -127,9 +127,9 @@ class ProcessTrack:
 
 @dataclass(frozen=True, slots=True)
 class Handoff:
-    """Seconds for passing one batch of two tensors between processes, on this machine as busy as it is.
+    """Seconds for passing one batch of two tensors between processes, on this machine under its present load.
 
-    `free_s` from a worker that lets go of the interpreter's lock, `held_s` from one that holds it while it works.
+    `free_s` is for a worker that releases the interpreter's lock, `held_s` for one that holds it while it works.
     `queued` is the share of the time in which one of the two processes waited for a CPU.
     """
 
@@ -166,8 +166,8 @@ class Limits:
 class GpuMoment:
     """One GPU at one moment (`nvidia-smi dmon`, `nvidia-smi -q`); units are the suffixes.
 
-    What is active is an average over the second before (`nvidia-smi dmon --gpm-metrics 2,5,10,12`): the SMs that were
-    busy, of their time that with tensor cores and that with fp32 units, and the bandwidth of the memory that was used.
+    The active percentages are averages over the previous second (`nvidia-smi dmon --gpm-metrics 2,5,10,12`): the busy
+    SMs, the time in which tensor cores or fp32 units worked, and the used share of the memory bandwidth.
     """
 
     time_s: float
@@ -200,7 +200,7 @@ class GpuUser:
 class GpuTrack:
     """One GPU over the watch: what it is, who uses it, and its moments at about 10 Hz.
 
-    `counters_absent` says why no moment tells how much of it was active, '' where they do.
+    `counters_absent` says why the moments have no active percentages, '' if they have them.
     """
 
     index: int
@@ -221,9 +221,9 @@ class Watch:
     """What was seen of one job while it ran; compared by identity, because it holds thousands of samples.
 
     `close_up` is a second or two of one training process without loader workers, sampled fast enough to count steps.
-    `handoff` is what passing a batch between two processes costs here, looked at for the same jobs. `still_before_s` is
-    how long the job had stood still when the watch began, 0 where that is not known. `log` is the end of what a
-    launched command wrote until then.
+    `handoff` is the cost of passing a batch between two processes here, measured for the same jobs. `still_before_s` is
+    how long the job had stood still when the watch began, 0 if unknown. `log` is the end of a launched command's output
+    up to then.
     """
 
     pid: int
@@ -244,7 +244,7 @@ class Watch:
 
 
 def last_own(frames: Iterable[tuple[str, int]]) -> str | None:
-    """'file:line' of the last frame that is the user's, given from the outermost on; None when none is."""
+    """'file:line' of the user's last frame, with the outermost frame given first; None if no frame is the user's."""
     library = sysconfig.get_paths()["stdlib"]
     theirs = [
         f"{name}:{line}"

@@ -1,5 +1,5 @@
-"""Takes out of a report what says who and where: names, homes, hosts, addresses, serials, keys; the same thing always
-becomes the same placeholder, so that a reader can still see that two lines speak of one host."""
+"""Removes from a report everything that identifies people and places: names, homes, hosts, addresses, serials, keys.
+The same value always becomes the same placeholder, so a reader can still see that two lines concern one host."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import NewType, TypeVar, cast
 from gpudoc.patterns import DOTALL, Match, Pattern, escape
 
 # Every repetition is bounded, or begins only where a run of its characters begins: a report may quote one line of
-# megabytes, and nothing here may take time beyond proportion to it.
+# megabytes, and the time for it must stay proportional to its length.
 _SENSITIVE = (
     r"[\w.-]{0,64}?(?:token|secret|passw(?:or)?d|passphrase|pwd|api[_-]?key|apikey|access[_-]?key|account[_-]?key|"
     r"private[_-]?key|signing[_-]?key|encryption[_-]?key|license[_-]?key|credential|cookie|session[_-]?id|"
     r"auth(?:orization)?(?!or))[\w.-]{0,64}"
 )
 _SECRET_KEY = Pattern(rf"(?i)(?:{_SENSITIVE}|(?:.*_)?key)")
-# keys under which counts and switches stand, whose names only sound secret
+# keys whose names only sound secret: they hold counts and switches
 _NO_SECRET = Pattern(
     r"(?i)(?:max|num|total|new|pad|eos|bos|unk|n|per|tokens?|key)?[_-]?tokens?(?:[_-].*|s)?|.*tokeniz.*|authors?|key"
 )
-# a value in quotes goes to its closing quote, blanks and all; in JSON within JSON the quotes have backslashes
+# a quoted value extends to its closing quote and may contain blanks; in JSON within JSON the quotes have backslashes
 _QUOTED = r"\\?\"[^\"\n]{1,300}\"|\\?'[^'\n]{1,300}'"
 _ASSIGNED = Pattern(
     rf"(?i)(?P<name>(?<![\w.-]){_SENSITIVE})(?P<join>\\?['\"]?\s*[=:]\s*|\s+(?=\S{{8,}}))"
@@ -41,7 +41,7 @@ _PASSWORD = Pattern(r"(?i).*(?:pass|secret|pwd).*")
 _AUTHORIZATION = Pattern(
     r"(?i)(?P<name>\bauthorization\b\\?['\"]?[ \t]{0,8}[:=][ \t]{0,8}\\?['\"]?)(?P<value>[^\s'\"\\][^'\"\n\\]{2,800})"
 )
-# programs that take a password behind a letter, and those to which a key is given as a word
+# programs that take a password after a one-letter option, and programs that take a key as an argument
 _LETTER = Pattern(
     r"(?P<name>\b(?:mysql\w{0,8}|mariadb\w{0,8}|sshpass|redis-cli|mongo\w{0,8})\b[^\n]{0,120}?\s-[pa] ?)"
     r"(?P<value>[^\s-]\S*)|"
@@ -59,7 +59,7 @@ _TOKENS = Pattern(
     r"(?<![\w:])(?:bot)?\d{8,12}:[\w-]{35}(?![\w-])|"
     r"(?:hooks\.slack\.com/(?:services|workflows)|discord(?:app)?\.com/api/webhooks)/[\w/-]{8,})"
 )
-# of a text that was cut off, the beginning of such a token
+# the beginning of such a token where the text was cut off
 _CUT_TOKEN = Pattern(
     r"(?:(?<![\w.-])|(?<=\.{3}))(?:hf_|gh[pousr]_|github_pat_|glpat-|sk-|xox[abprs]-|AKIA|ASIA|AIza|npm_|pypi-|"
     r"dckr_pat_|nvapi-|eyJ|dapi|SG\.|[rsp]k_(?:live|test)_)[\w.-]{3,}?(?=\.{3}|\u2026|\Z)"
@@ -86,7 +86,7 @@ _HOME = Pattern(
     r"(?P<base>(?<![\w./-])(?:/[\w.-]{1,40}){0,4}?/(?:home\d?|homes|[Uu]sers|people)/|[A-Za-z]:\\{1,2}Users\\{1,2})"
     r"(?P<value>[^\s/\\:'\",;)\]<>]+)"
 )
-# most often a user's, and sometimes a group's or a data set's: not looked for anywhere else
+# usually a user's name, sometimes a group's or a data set's: so it is not replaced anywhere else
 _SCRATCH = Pattern(r"(?P<base>(?<![\w./-])(?:/[\w.-]{1,40}){0,3}?/scratch\d?/)(?P<value>[^\s/\\:'\",;)\]<>]+)")
 _PLAIN_USERS = frozenset(
     ("root", "user", "users", "runner", "ubuntu", "admin", "jovyan", "shared", "public", "default", "all")
@@ -112,7 +112,7 @@ _HOSTS = (
     Pattern(
         r"(?i)(?P<before>\b(?:JOB|STEP) [\d.+_]{1,40} ON )(?P<value>[A-Za-z0-9][\w.-]*(?:\[[\d,-]+\])?)(?P<after>)"
     ),
-    # a node's name with its domain: a first part with a number in it, and a domain of institutions
+    # a node's name with its domain: the first part contains a number, and the domain is an institution's
     Pattern(
         r"(?i)(?P<before>(?<![\w.@/-]))(?P<value>(?=[a-z-]{0,40}\d|login|head)[a-z][\w-]{0,62}(?:\.[a-z0-9-]{1,63}){1,6}"
         r"\.(?:edu|gov|mil|net|org|com|eu|de|fr|uk|ch|nl|se|fi|dk|jp|cn|kr|au|ca|tw|br))(?P<after>(?![\w.-]*\w))"
@@ -142,30 +142,30 @@ _WHOLE_VALUES = Pattern(
 _PLACEHOLDER = Pattern(r"<[a-z]+-\d+>")
 
 
-# what tells a secret by a word before it
+# patterns that recognise a secret by a word before it
 _AFTER_A_WORD = (_AUTHORIZATION, _BEARER, _LOGIN, _LETTER, _OPTION, _ASSIGNED, _SERIAL, *_HOSTS[:2])
-# a document that went through a Redactor, or that its user wants whole; nothing else is printed or written as JSON
+# a redacted document, or one that the user wants unredacted; nothing else is printed or written as JSON
 Private = NewType("Private", dict[str, object])
 T = TypeVar("T")
 
 
 def private(document: Mapping[str, object]) -> Private:
-    """A document as it may leave the machine: without what says who and where."""
+    """The document in a form that may leave the machine: without anything that identifies people or places."""
     return Redactor.of_this_process().private(document)
 
 
 def whole(document: Mapping[str, object]) -> Private:
-    """A document as it is: one of --no-redact, or one that holds nothing of this machine."""
+    """The document unchanged: for --no-redact, or for a document that contains nothing about this machine."""
     return Private(dict(document))
 
 
-# how long one word may be that is not cut, and how far from it the word stands that tells a secret
+# the longest word that is never cut, and how far before a secret the word that reveals it may stand
 _LONGEST_WORD, _REACH = 1500, 300
 _LAST_WORD = Pattern(r"\S+\Z")
 
 
 def place_to_cut(text: str, place: int) -> int:
-    """The place, or one before it, where a text can be cut without parting a secret from what shows that it is one."""
+    """`place`, or an earlier one, where a cut does not separate a secret from the word that reveals it."""
     word = _LAST_WORD.search(text[max(0, place - _LONGEST_WORD) : place])
     if word is not None and word.start():
         place -= len(word[0])
@@ -180,7 +180,7 @@ def place_to_cut(text: str, place: int) -> int:
 
 @dataclass(slots=True)
 class Redactor:
-    """Replaces what identifies; one Redactor for one document keeps its placeholders the same throughout."""
+    """Replaces identifying values; one Redactor per document keeps the placeholders consistent throughout."""
 
     user: str = ""
     host: str = ""
@@ -193,35 +193,35 @@ class Redactor:
 
     @classmethod
     def of_this_process(cls) -> Redactor:
-        """A Redactor that knows this user, this host and this home, and so finds them anywhere in a text."""
+        """A Redactor that knows this user, host and home folder, so it finds them anywhere in a text."""
         import getpass
         import socket
 
         try:
             user = getpass.getuser()
-        # Windows has no list of users to ask when no variable names one
+        # Windows has no user database to ask if no environment variable names the user
         except (ImportError, KeyError, OSError):
             user = ""
-        # only what the kernel says: asking for a full name would ask the network
+        # only the kernel's answer: looking up the full name would use the network
         return cls(user=user, host=socket.gethostname(), home=str(Path.home()))
 
     def know_user(self, name: str) -> None:
-        """A user's name that stands in the document, to be found as a word anywhere in it."""
+        """Remember a user's name, so that it is found as a word anywhere in the document."""
         if len(name) > 1 and name.lower() not in _PLAIN_USERS and name not in self._users:
             self._users.append(name)
 
     def know_host(self, name: str, placeholder: str) -> None:
-        """A host's name that stands in the document, found as a word anywhere in it, with or without its domain."""
+        """Remember a host's name, so that it is found as a word anywhere in the document, even without its domain."""
         for known in dict.fromkeys((name, name.split(".")[0])):
             if len(known) > 1 and known.lower() not in _KNOWN_PLACES:
                 self._hosts[known] = placeholder
 
     def private(self, document: Mapping[str, object]) -> Private:
-        """A document as it may leave the machine."""
+        """The document in a form that may leave the machine."""
         return Private(self.clean(dict(document)))
 
     def clean(self, value: T) -> T:
-        """The same record or JSON value with every text redacted; what a secret's name holds is replaced whole."""
+        """The same record or JSON value with every text redacted; a value under a secret's name is replaced whole."""
         return cast(T, self._clean(value))
 
     def _clean(self, value: object) -> object:
@@ -239,9 +239,9 @@ class Redactor:
         return value
 
     def _said(self, text: str) -> str:
-        """As `text`; the same few sentences, files and names stand in a record thousands of times."""
+        """Do the same as `text`, with a cache: a record repeats the same few sentences, files and names many times."""
         if len(self._names) != self._known_at:
-            # a name that was met since stands perhaps in one of them too
+            # a cached text may contain a name that was found later
             self._texts.clear()
             self._known_at = len(self._names)
         if text not in self._texts:
@@ -327,14 +327,14 @@ class Redactor:
         return match["before"] + self._name("host", value) + match["after"]
 
     def _own(self, text: str) -> str:
-        """This process's own names, wherever they stand as words."""
+        """Replace this process's home, host and user wherever they occur as words."""
         for value, kind in ((self.home, "home"), (self.host, "host"), (self.user, "user")):
             if len(value) > 2 and value.lower() not in _PLAIN_USERS and value not in ("/root", "localhost"):
                 text = _replace_word(text, value, partial(self._name, kind, value))
         return text
 
     def _known(self, text: str) -> str:
-        """Names met anywhere so far, wherever they stand as words."""
+        """Replace all names found so far wherever they occur as words."""
         for value in self._users:
             text = _replace_word(text, value, partial(self._name, "user", value))
         for (kind, value), name in list(self._names.items()):
@@ -379,12 +379,12 @@ def _replace_word(text: str, word: str, name: Callable[[], str]) -> str:
 
 
 def _is_plain(value: str) -> bool:
-    """Numbers and switches are not secrets, whatever stands before them."""
+    """Whether the value is a number or a switch, which is never a secret, whatever precedes it."""
     return bool(Pattern(r"(?i)[\d.,]+|true|false|none|null|yes|no|\(?not|missing|is|was|not").fullmatch(value))
 
 
 def _is_random(value: str) -> bool:
-    """Whether it is drawn, as what stands behind 'token' is a secret or a word: long, of letters and digits mixed."""
+    """Whether the value looks random: long, with mixed letters and digits. A plain word may follow 'token', too."""
     if not _DRAWN.fullmatch(value) or not any(map(str.isalpha, value)):
         return False
     num_digits = sum(map(str.isdecimal, value))

@@ -1,4 +1,4 @@
-"""The computer on a system that has no /proc: what Python and psutil know of Windows and macOS."""
+"""The computer on a system without /proc: the facts that Python and psutil know about Windows and macOS."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SUBSYSTEM = r"Software\Microsoft\Windows\CurrentVersion\Lxss"
 
 
 def collect() -> Host:
-    """System, processor and memory, and which Linux is next to Windows; all else stays unread."""
+    """System, processor, memory, and the Linux systems installed under Windows; all other facts stay unread."""
     total, available, swap = _memory()
     return Host(
         system=platform.system(),
@@ -56,7 +56,7 @@ def _distributions() -> Fact[tuple[str, ...]]:
                     with winreg.OpenKey(installed, winreg.EnumKey(installed, number)) as one:
                         names.append(str(winreg.QueryValueEx(one, "DistributionName")[0]))
         except FileNotFoundError:
-            # the key is there once one was installed
+            # the key exists only after a Linux system was installed
             return tuple(names)
         except OSError as error:
             return Absent(f"the registry cannot be read: {error.strerror}")

@@ -1,4 +1,4 @@
-"""How a probe in a child process tells facts: one JSON line each, written before the next question is asked."""
+"""How a probe in a child process reports facts: one JSON line each, written before it asks the next question."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ STDOUT = 1
 
 
 class Teller:
-    """Writes to a file descriptor at once, so that what was written before a hang or a crash is not lost."""
+    """Writes to a file descriptor at once, so that nothing written before a hang or a crash is lost."""
 
     def __init__(self, descriptor: int = STDOUT) -> None:
         self._descriptor = descriptor
 
     def begin(self, question: str) -> None:
-        """Say what is asked next; when no answer follows, this is what hangs."""
+        """Report the next question; if no answer follows, this question hangs."""
         self._write({"begin": question})
 
     def fact(self, path: str, value: object) -> None:
-        """One fact at `path` ('driver.nvml_code', 'gpus.0.name') of a Machine."""
+        """Report one fact at `path` ('driver.nvml_code', 'gpus.0.name') of a Machine."""
         self._write({"fact": path.split("."), "value": plain(value)})
 
     def facts(self, section: str, part: object) -> None:
-        """Each field of `part` that was read, one by one: several probes fill one section."""
+        """Report each field of `part` that was read, one by one, because several probes fill one section."""
         for name, value in plain_fields(part).items():
             self._write({"fact": [section, name], "value": value})
 
     def group(self, number: int) -> None:
-        """The process group to kill when the deadline has passed."""
+        """Report the process group to kill when the deadline has passed."""
         self._write({"group": number})
 
     def died(self, how: str) -> None:
-        """Said for a worker that could not say `end` itself."""
+        """Report the end of a worker that could not report `end` itself."""
         self._write({"died": how})
 
     def end(self) -> None:
-        """All is reported; what the process does from here on is of no interest."""
+        """Report that all facts are written; anything that the process does later is ignored."""
         self._write({"end": True})
 
     def _write(self, line: object) -> None:
@@ -50,7 +50,7 @@ class Teller:
 
 
 def plain(value: object) -> object:
-    """`value` as JSON values, an absent fact as {"absent": reason}; what was never read is left out."""
+    """`value` as JSON values, with an absent fact as {"absent": reason}, and without fields that were never read."""
     if isinstance(value, Absent):
         return {"absent": value.reason}
     if is_dataclass(value):

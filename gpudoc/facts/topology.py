@@ -18,7 +18,7 @@ EXCLUDED = Absent("the driver's options exclude it")
 
 
 def collect(root: Path = ROOT) -> Fact[tuple[PciDevice, ...]]:
-    """Display controllers, accelerators and NVSwitches, in bus order (`lspci -nnk`); absent without a PCI bus."""
+    """Display controllers, accelerators and NVSwitches, in bus order (`lspci -nnk`); absent if there is no PCI bus."""
     names = list_names(root, _DEVICES)
     if isinstance(names, Absent):
         return names
@@ -35,7 +35,7 @@ def _read_device(root: Path, name: str) -> PciDevice | None:
     if code >> 16 not in (_DISPLAY, _ACCELERATOR) and not switch:
         return None
     if exists(root, f"{folder}/physfn"):
-        return None  # a slice of a GPU, made for a virtual machine
+        return None  # a virtual function: a slice of a GPU for a virtual machine
     device = read_int(root, f"{folder}/device")
     port = f"{folder}/.."
     return PciDevice(
@@ -57,7 +57,7 @@ def _read_device(root: Path, name: str) -> PciDevice | None:
 
 
 def _minor(root: Path, name: str) -> Fact[int]:
-    """The N of /dev/nvidiaN; only of GPUs that the driver has, and in a container of those that were passed in."""
+    """The N of /dev/nvidiaN; known only for GPUs that the driver uses, and in a container for those passed in."""
     text = read_text(root, f"proc/driver/nvidia/gpus/{name}/information")
     if isinstance(text, Absent):
         return text
@@ -91,7 +91,7 @@ def _width(width: Fact[int]) -> Fact[int]:
 
 
 def _answers(root: Path, folder: str) -> Fact[bool]:
-    """False when the configuration space reads all ones, which is how a device that is gone looks."""
+    """Whether the device answers; False if the configuration space reads as all ones, as for a lost device."""
     head = read_bytes(root, f"{folder}/config", limit=4)
     if isinstance(head, Absent):
         return head
@@ -99,9 +99,9 @@ def _answers(root: Path, folder: str) -> Fact[bool]:
 
 
 def nearest_network_device(pci_address: str, root: Path = ROOT) -> Fact[str]:
-    """The RDMA device with the most of the way from the root complex in common with the card (`nvidia-smi topo -m`).
+    """The RDMA device that shares the longest path from the root complex with the card (`nvidia-smi topo -m`).
 
-    The first in order where several are as near; absent where the machine has none.
+    The first one if several are equally near; absent if the machine has none.
     """
     names = list_names(root, "sys/class/infiniband")
     if isinstance(names, Absent) or not names:

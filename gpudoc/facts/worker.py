@@ -1,4 +1,4 @@
-"""The children of `collect`: each asks one part of the machine and tells each fact at once, for it may never return."""
+"""The children of `collect`: each examines one part of the machine and reports each fact at once, as it may hang."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from gpudoc.facts.telling import Teller
 
 
 def main(arguments: list[str]) -> None:
-    """Fork a worker for each group of the plan {name: [file descriptor, probes]} below the root, and see them end.
+    """Fork a worker for each group of the plan {name: [file descriptor, probes]}, and wait for all of them.
 
-    On Windows, which has no fork, this process is the one worker of its plan.
+    `arguments` are the root and the plan. On Windows, which has no fork, this process is the plan's only worker.
     """
     root, plan = Path(arguments[0]), json.loads(arguments[1])
     if sys.platform == "win32":
@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> None:
 
 
 def fork_worker(root: Path, probes: Sequence[str], descriptor: int) -> int:
-    """The process id of a new worker, in a new process group, which asks `probes` in order and leaves."""
+    """The process id of a new worker, in a new process group, which runs `probes` in order and exits."""
     if sys.platform == "win32":
         raise OSError("Windows has no fork")
     pid = os.fork()
@@ -46,20 +46,20 @@ def fork_worker(root: Path, probes: Sequence[str], descriptor: int) -> int:
 
 
 def run(teller: Teller, root: Path, probes: Sequence[str]) -> None:
-    """Run `probes` and leave without cleaning up; one that fails is reported, and the next goes on."""
+    """Run `probes` and exit without cleaning up; a probe that fails is reported, and the next one runs."""
     teller.group(os.getpid())
     for name in probes:
         teller.begin(name)
         try:
             PROBES[name](teller, root)
-        except Exception as error:  # a part of the machine may be broken in any way, and that becomes a result
+        except Exception as error:  # a part of the machine may be broken in any way: the error is a result
             teller.fact(f"probe_failures.{name}", f"{type(error).__name__}: {error}"[:300])
     teller.end()
     os._exit(0)
 
 
 def _report_end(descriptor: int, code: int) -> None:
-    """Report how a worker ended that was killed by its own fault: it cannot do so itself."""
+    """Report how a worker ended if it crashed, because it cannot report this itself."""
     from gpudoc.process.ending import how_it_ended
 
     if code:
@@ -71,7 +71,7 @@ def _report_end(descriptor: int, code: int) -> None:
 
 
 def _nvml(teller: Teller, root: Path) -> None:
-    # imported here: it takes as long as all the rest, and the other workers need not wait for it
+    # imported here: this import takes as long as all others together, and the other workers need not wait for it
     from gpudoc.facts import nvidia
 
     nvidia.collect(teller, root)

@@ -1,4 +1,4 @@
-"""What `fix` found as a JSON document (gpudoc.fix.v1)."""
+"""The result of `fix` as a JSON document (gpudoc.fix.v1)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ FIX = "gpudoc.fix.v1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FixChange:
-    """One change that was tried: `claim` is how much stayed as it was, None where nothing could be compared.
+    """One change that was tried: `claim` is how much stayed as it was, None if nothing could be compared.
 
-    `gain` is how many times as fast, with the two launches that are furthest apart, in the steps after the `digested`
-    first ones, whose batches were compared (None: in all steps); bytes are of the peak of memory.
+    `gain` is how many times as fast, with the lowest and the highest ratio, in the steps after the first `digested`
+    steps, whose batches were compared (None: in all steps); bytes are those of the memory peak.
     """
 
     rewrite: str
@@ -37,7 +37,7 @@ class FixChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FixRefusal:
-    """A rewrite that fits a place and would be wrong there, or could be."""
+    """A rewrite that fits a place but would or could be wrong there."""
 
     rewrite: str
     file: str
@@ -47,7 +47,7 @@ class FixRefusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FixLine:
-    """A line and its share, 0 to 1: of the time of a step, with that of the lines it calls, or of what it gives."""
+    """A line and its share, 0 to 1: of a step's time, with the lines that it calls, or of the model's input."""
 
     file: str
     line: int
@@ -70,10 +70,10 @@ class FixLoop:
 class FixSummary:
     """The whole answer: `diff` is for `patch -p1`, `environment` for the start of the command.
 
-    `steps` of the script as it is were looked at: they spend their time at `lines`, the largest share first, and wait
-    `wait_share` of it for data. `loops`, where nothing is accepted: many short passes in Python that one call over all
-    of them may replace, unless a pass needs the one before it; nothing was tried there. `padding`: the lines that
-    call the model as it was, with the share of what they give that no sample of its batch needs.
+    `steps` of the original script were looked at: they spend their time at `lines`, the largest share first, and wait
+    `wait_share` of it for data. `loops`, if nothing is accepted: many short passes in Python that one call over all
+    of them may replace, unless a pass needs the one before it; nothing was tried there. `padding`: the lines of the
+    original script that call the model, with the share of its input that no sample of the batch needs.
     """
 
     command: str
@@ -96,7 +96,7 @@ class FixSummary:
 
 
 def document(result: FixResult) -> dict[str, object]:
-    """The document; paths are relative to the folder that fix was started in, where they lie below it."""
+    """The document; paths below the folder in which fix was started are relative to it."""
     summary = FixSummary(
         command=shlex.join(result.options.command),
         accepted=tuple(map(_change, result.accepted)),

@@ -1,4 +1,4 @@
-"""What one look at a script is evidence of: where its steps spend their time, what they keep, and where it died."""
+"""The evidence from one look at a script: where its steps spend their time, what they keep, and where it died."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from gpudoc.script.messages import ErrorSeen, StepsSeen
 from gpudoc.script.outcome import LaunchRecord
 from gpudoc.stats import fit_line, median
 
-# a step that leaves less behind is a step that leaves nothing
+# a step that leaves less behind counts as leaving nothing
 _LEAST_GROWTH_BYTES, _LEAST_POINTS = 64 << 10, 4
 _FRAGMENTED = 0.1
-# of the peak: what an evaluation takes beyond the steps
+# the share of the peak by which an evaluation must exceed the steps
 _GROWN = 0.05
-# of what a model gets: less is hardly worth another collate_fn
+# the least share of padding in a model's input: less hardly justifies another collate_fn
 _PADDED = 0.2
 _FRAME = Pattern(r'^[ \t]*File "([^"\n]{1,4096})", line (\d{1,9})', MULTILINE)
 
 
 def read_evidence(told: LaunchRecord, look: ScriptLook | None, workers: int | None) -> RunEvidence:
-    """The evidence of a launch whose order asked for lines; `workers` is how many loading needs."""
+    """The evidence from a launch whose order asked for lines; `workers` is the number that loading needs."""
     first = next((one for one in told.seen if one.trains), None)
     error = told.error
     died = None if error is None or error.shortage is None else _died_at(error)
@@ -63,7 +63,7 @@ def read_evidence(told: LaunchRecord, look: ScriptLook | None, workers: int | No
 
 
 def files_of(evidence: RunEvidence, folder: Path) -> tuple[Path, ...]:
-    """The files that the evidence names and that lie below `folder`, where most of the time goes first."""
+    """The files below `folder` that the evidence names, the one with the most time first."""
     named = [one.file for one in evidence.hot]
     named += [] if evidence.died_at is None else [evidence.died_at.file]
     named += [file for file, _ in (*evidence.keeps_at, *evidence.no_backward_at)]
@@ -72,7 +72,7 @@ def files_of(evidence: RunEvidence, folder: Path) -> tuple[Path, ...]:
 
 
 def _whole(file: str) -> Path:
-    """A path as the stack has it; `python train.py` is known by its name in the folder where it was started."""
+    """The whole path of a stack's file; `python train.py` only has its name, relative to the folder of the start."""
     return Path.cwd() / file
 
 
@@ -92,14 +92,14 @@ def _evaluation_grows(first: ProcessSeen) -> bool:
 
 
 def _worker_start_share(first: ProcessSeen, look: ScriptLook) -> float | None:
-    """The share of an epoch that passes until new workers give a batch; None where no second epoch began."""
+    """The share of an epoch until new workers deliver a batch; None if no second epoch began."""
     loader, length = look.feeding, 0 if look.feeding is None else look.feeding.length or 0
     if loader is None or not loader.num_workers or loader.persistent_workers or not length:
         return None
     waits = [wait for event in first.steps for wait in event.wait_s]
     steps = [seconds for event in first.steps for seconds in event.seconds]
     usual_s = median(waits)
-    # the first epoch waits for much else
+    # the first epoch also waits for other things
     begun = range(length, len(waits), length)
     if not begun or len(steps) != len(waits):
         return None
@@ -114,5 +114,5 @@ def _died_at(error: ErrorSeen) -> HotLine | None:
 
 
 def _is_fragmented(error: ErrorSeen) -> bool:
-    """Whether a good part of what the allocator holds lies in pieces that nothing uses."""
+    """Whether more than a tenth of the allocator's memory lies in unused pieces."""
     return error.allocator.get("inactive_split", 0) > _FRAGMENTED * error.allocator.get("reserved", 0) > 0

@@ -1,7 +1,7 @@
-"""A script that dies of memory before there are steps to look at: what it would need, and what lets it live.
+"""A script that runs out of memory before there are steps to look at: what it needs, and which change lets it run.
 
-Without the limit the same script shows its steps, where the machine has the memory: the changed script under the limit
-is held against that.
+If the machine has the memory, the same script shows its steps without the limit: the changed script under the limit is
+compared with those.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from gpudoc.fix.proof import FixProof
 from gpudoc.script.look import ScriptLook
 from gpudoc.units import format_bytes
 
-# what a launch without the limit may take of what is free
+# the share of free memory that a launch without the limit may take
 _OF_FREE = 0.7
 _TIMES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class FirstStep:
-    """Where a script died behind `steps`, under which limit, and what launches without it may take."""
+    """The death of a script after `steps`: the limit, and the bytes that launches without the limit may take."""
 
     evidence: RunEvidence
     steps: int
@@ -31,7 +31,7 @@ class FirstStep:
 
 
 def room_beyond(limit_bytes: int | None) -> int | None:
-    """Bytes that a launch without the limit may take; None without a limit, or where the machine has less memory."""
+    """Bytes that a launch without the limit may take; None without a limit, or if the machine has less memory."""
     free = memory_free_bytes()
     if limit_bytes is None or isinstance(free, Absent):
         return None
@@ -40,7 +40,7 @@ def room_beyond(limit_bytes: int | None) -> int | None:
 
 
 def describe_death(first: FirstStep, look: ScriptLook) -> str:
-    """Where it died, and what its steps take without the limit."""
+    """Where the script died, and the memory that its steps need without the limit."""
     died = first.evidence.died_at
     at = "" if died is None else f" at {name_of(died.file)}:{died.line}"
     when = "in its first step" if not first.steps else f"after {first.steps} steps"
@@ -50,7 +50,7 @@ def describe_death(first: FirstStep, look: ScriptLook) -> str:
 
 
 def judge_first_step(proof: FixProof, first: FirstStep, steps: int) -> FixProof:
-    """A proof of runs under the limit against runs without it, where the changed script came far enough."""
+    """The proof of runs under the limit against runs without it; no claim if the changed script ran too short."""
     if proof.claim in (None, Claim.CHANGES):
         return proof
     if steps < _TIMES * max(1, first.steps):

@@ -1,4 +1,4 @@
-"""Which values of a file may reach a backward, found by following names; in doubt they do."""
+"""Which values of a file may reach a backward, found by following names; if in doubt, they do."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from gpudoc.fix.tree import (
     local_functions,
 )
 
-# what changes a container that it is called on
+# methods that add to their container
 FILLING = frozenset({"append", "extend", "insert", "add", "update", "appendleft", "setdefault", "put"})
-# what a value goes into that can keep no graph alive and calls no backward
+# functions that keep no graph of their argument alive and call no backward
 HARMLESS = frozenset(
     {
         "print",
@@ -78,7 +78,7 @@ _PLAIN_FUNCTIONS = frozenset({"float", "int", "len", "bool", "str", "format"})
 
 
 def is_backward(call: cst.Call) -> bool:
-    """Whether a call starts a backward, under whatever name: loss.backward(), accelerator.backward(loss), grad(...)."""
+    """Whether a call starts a backward, under any name: loss.backward(), accelerator.backward(loss), grad(...)."""
     name = called(call)
     return "backward" in name.lower() or name in _DIFFERENTIATES
 
@@ -112,7 +112,7 @@ def _bound(node: Node) -> set[str]:
         targets = [node.target]
     elif isinstance(node, cst.WithItem) and node.asname is not None:
         targets = [node.asname.name]
-    # `TABLE["x"] = 1` writes into a table of somebody else
+    # `TABLE["x"] = 1` does not bind TABLE: it writes into an existing table
     whole = [one for target in targets for one in below(target) if isinstance(one, cst.Subscript)]
     within = {name for one in whole for name in leaves(one)}
     return {
@@ -179,7 +179,7 @@ def feeding_backward(source: Source) -> frozenset[str]:
 
 
 def hidden_backward(source: Source) -> int:
-    """The line that looks up an attribute by a name that may be `backward`; 0 where none does."""
+    """The line that looks up an attribute by a name that may be `backward`; 0 if there is none."""
     for call in calls(source.module):
         if called(call) in ("getattr", "methodcaller", "attrgetter") and call.args:
             name = call.args[-1 if called(call) != "getattr" else min(1, len(call.args) - 1)].value
@@ -207,7 +207,7 @@ def _call_edges(source: Source, call: cst.Call, edges: dict[str, set[str]]) -> N
 
 
 def is_plain(node: Node) -> bool:
-    """Whether a value surely holds no graph: numbers, texts, what `.item()` or `.detach()` gave."""
+    """Whether a value certainly holds no graph: numbers, texts, results of `.item()` or `.detach()`."""
     if isinstance(node, cst.Call):
         return called(node) in (_PLAIN_METHODS if isinstance(node.func, cst.Attribute) else _PLAIN_FUNCTIONS)
     if isinstance(node, cst.BinaryOperation):
@@ -226,7 +226,7 @@ def is_plain(node: Node) -> bool:
 
 
 def handed_to(source: Source, node: Node) -> str:
-    """The last name of the nearest call that takes `node` as an argument; '' where none does."""
+    """The last name of the nearest call that takes `node` as an argument; '' if there is none."""
     below_it = node
     for above in source.ancestors(node):
         if isinstance(above, cst.BaseStatement | cst.BaseSmallStatement):
@@ -241,7 +241,7 @@ _OFF = frozenset({"no_grad", "inference_mode", "set_grad_enabled", "enable_grad"
 
 
 def is_without_grad(source: Source, statement: Node) -> bool:
-    """Whether a statement runs where somebody has already decided about gradients."""
+    """Whether the code around a statement already turns gradients on or off."""
     for above in source.ancestors(statement):
         if isinstance(above, cst.With) and any(_decides(item.item) for item in above.items):
             return True

@@ -1,4 +1,4 @@
-"""Launches of a script for `fix`, each in a cell: a look at it as it is, and recorded runs with some files changed."""
+"""Launches of a script for `fix`, each in a cell: looks at the script, and recorded runs with changed files."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from gpudoc.script.messages import HookOrder, StateRecord
 from gpudoc.script.outcome import LaunchRecord
 from gpudoc.script.trial import WARM_STEPS, Launches
 
-# what is equal from launch to launch wherever the kernel and Python let it be
+# makes launches repeatable as far as Python allows
 _ALIKE: Mapping[str, str] = {"PYTHONHASHSEED": "0"}
-# on Linux the heap then gives back what is freed from this size on: a look sees what a step leaves behind only so, and
-# some scripts live only so; it makes steps slower
+# on Linux the heap then returns freed memory from this size on: only so does a look see what a step leaves behind, and
+# only so do some scripts fit into memory; it makes steps slower
 GIVES_BACK: Mapping[str, str] = {"MALLOC_MMAP_THRESHOLD_": "262144"}
 _LOOK_STEPS = 24
-# where a control run moves each first weight by its last bit
+# the direction in which a control run moves each initial weight by its last bit
 Nudge = Literal["up", "down", "out", "in"]
-# fewer steps tell no speed; of a launch's steps so many pieces tell how far its speed goes up and down
+# the least steps that give a speed; the number of pieces of a launch that show how its speed varies
 _LEAST_TIMED, _PIECES = 4, 4
 _NUMBER = Pattern(r"\d+(?:[.,:]\d+)*(?:e[-+]?\d+)?")
-# a time of one minute is written in other words than one of some seconds, a progress bar is longer later
+# times of minutes are written differently from times of seconds, and progress bars grow
 _TIMES = Pattern(r"#(?:\s*(?:h|m|s|ms|min|sec|seconds|minutes)\b[\s,]*#?)+")
 # a warning as Python prints it, and with its numbers masked
 _MOST_OF_WARNING = 6
@@ -36,11 +36,11 @@ _BAR = Pattern(r"[█▏▎▍▌▋▊▉━╸╺]+[█▏▎▍▌▋▊▉�
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedRun:
-    """One recorded run: what it came to, the seconds of its steps without the recording, its peak, what it printed.
+    """One recorded run: its record, the seconds of its steps without the recording, its peak, and its output.
 
-    The `timed` last of the steps are those that `seconds` counts, without digests of batches; 0: all.
-    `shortage` is the memory that it died of; `failure` its last words where it failed otherwise; `timed_out`: it did
-    not come to its steps in time; `ended`: the script came to its own end. `numbers` are those of what it printed.
+    `seconds` counts the last `timed` steps, which have no digests of batches; 0: all steps.
+    `shortage` is the memory that ran out; `failure` the last line of the output if it failed otherwise; `timed_out`: it
+    did not reach its steps in time; `ended`: the script reached its own end. `numbers` are the numbers that it printed.
     """
 
     record: StateRecord | None
@@ -60,13 +60,13 @@ class RecordedRun:
 
     @property
     def step_s(self) -> float:
-        """Seconds of a step, with all that came between two of them."""
+        """Seconds per step, including the time between steps."""
         return self.seconds / max(1, self.timed or self.steps)
 
 
 @dataclass(frozen=True, slots=True)
 class RoundingOrder:
-    """`nudge` moves the first weights of a run by their last bit; with `single` by that of single precision."""
+    """`nudge` moves the initial weights of a run by their last bit, with `single` by that of single precision."""
 
     nudge: Nudge | Literal[""] = ""
     single: bool = False
@@ -74,7 +74,7 @@ class RoundingOrder:
 
 @dataclass(slots=True, kw_only=True)
 class FixLaunches:
-    """Starts the script for looks and recorded runs; `files` are the changes that were accepted so far."""
+    """Starts the script for looks and recorded runs; `files` are the changes accepted so far."""
 
     launches: Launches
     files: dict[Path, bytes] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class FixLaunches:
 
     @contextmanager
     def limited_to(self, limit_bytes: int | None) -> Iterator[None]:
-        """Launches under another limit of memory than the one that was asked for."""
+        """Launch under another memory limit than the one that the user asked for."""
         asked, self.launches.memory_limit_bytes = self.launches.memory_limit_bytes, limit_bytes
         try:
             yield
@@ -90,9 +90,9 @@ class FixLaunches:
             self.launches.memory_limit_bytes = asked
 
     def look(self, *, seconds: float, evaluation_s: float, patience_s: float) -> LaunchRecord:
-        """The script with what was accepted, for `seconds` of its steps, and the lines where it spends them.
+        """Launch the script with the accepted changes for `seconds` of its steps, and find its busiest lines.
 
-        Where its source evaluates, the look goes on until the steps came to that, for up to `evaluation_s`.
+        If its source evaluates, the look goes on until the steps reach an evaluation, for up to `evaluation_s`.
         """
         order = HookOrder(
             purpose="look", warm_steps=WARM_STEPS, steps=_LOOK_STEPS, seconds=seconds, evaluation_s=evaluation_s,
@@ -110,9 +110,9 @@ class FixLaunches:
         rounding: RoundingOrder | None = None,
         digested: int | None = None,
     ) -> RecordedRun:
-        """A recorded run of this many steps, or to the script's end, with these changes on top of those accepted.
+        """A recorded run of `steps` steps, or to the script's end, with these changes on top of the accepted ones.
 
-        The batches of the `digested` first steps are digested, None: of all; the steps after them tell the speed.
+        The batches of the first `digested` steps are digested (None: of all steps); later steps give the speed.
         """
         asked = rounding or RoundingOrder()
         order = HookOrder(
@@ -134,13 +134,13 @@ class FixLaunches:
 
 
 def run_of(told: LaunchRecord, digested: int | None = None) -> RecordedRun:
-    """What one launch says of the process that trained."""
+    """The recorded run from the reports of the process that trained."""
     trained = [one for one in told.seen if one.trains]
     first = trained[0] if trained else None
     record = None if first is None else first.record
     stretch = None if first is None else steady(first, WARM_STEPS)
     steps = 0 if stretch is None else len(stretch.step_s)
-    # what is digested would be part of the time
+    # steps with digests would take longer
     step_s = () if stretch is None else stretch.step_s[max(0, (digested or 0) - WARM_STEPS) :]
     step_s = step_s if len(step_s) >= _LEAST_TIMED else () if stretch is None else stretch.step_s
     taken_s = 0.0 if record is None else record.seconds / max(1, record.steps)
@@ -171,7 +171,7 @@ def run_of(told: LaunchRecord, digested: int | None = None) -> RecordedRun:
 
 
 def _without(taken_s: float, step_s: Sequence[float]) -> float:
-    """Seconds of these steps without `taken_s` of each, at least half of them: less of a rest would be noise."""
+    """Seconds of these steps without `taken_s` of each, at least half of the total: a smaller rest would be noise."""
     total_s = sum(step_s)
     return max(1e-9, total_s / 2, total_s - taken_s * len(step_s))
 
@@ -183,17 +183,17 @@ def numbers_in(text: str) -> tuple[str, ...]:
 
 
 def masked(text: str) -> tuple[str, ...]:
-    """The lines of an output without what differs from run to run: numbers, durations, how far a bar is."""
+    """The lines of an output without parts that differ from run to run: numbers, durations, the length of bars."""
     lines = [" ".join(_TIMES.sub("#", _NUMBER.sub("#", line)).split()) for line in _lines(text)]
     return tuple(line for line in lines if line)
 
 
 def _lines(text: str) -> Iterator[str]:
-    """The lines as a terminal leaves them, bars of one length; of a warning of Python's only the first."""
+    """The lines as a terminal shows them at the end, with bars of one length, and only the first line of a warning."""
     lines = [_BAR.sub("=", raw.rstrip("\r").rpartition("\r")[2]) for raw in text.split("\n")]
     at = 0
     while at < len(lines):
         yield lines[at]
         behind = lines[at + 1 : at + 1 + _MOST_OF_WARNING] if WARNED.search(lines[at]) else []
-        # it ends with the line of code that it is of
+        # a warning ends with its line of code
         at += 1 + next((n for n, line in enumerate(behind, 1) if line.startswith("  ")), 0)

@@ -1,4 +1,4 @@
-"""Loops of the script that make many short passes in a step, for which fix has no change to prove."""
+"""Loops of the script that make many short passes in a step, and for which fix has no change."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from gpudoc.fix.model import RunEvidence
 from gpudoc.frozen import dataclass
 from gpudoc.reading import UnreadableError, read_bytes
 
-# of a step: what takes less is not worth rewriting by hand
+# the least share of a step that is worth rewriting by hand
 _SHARE = 0.2
-# fewer passes, or longer ones, are no matter of the loop but of what it computes; a small operation of torch takes
-# some 0.01 ms to start, wherever it runs
+# with fewer or longer passes, the computation matters and not the loop; a small operation of torch takes about
+# 0.01 ms to start on any device
 _PASSES, _PASS_S = 50, 0.25e-3
-# a loop in a loop that takes this part of the outer one's time is the one to speak of
+# an inner loop is reported instead of the outer one if it takes this share of the outer one's time
 _MOST_OF_IT = 0.7
 
 _Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
@@ -77,7 +77,7 @@ def _first_line(loop: _Loop) -> int:
 
 
 def _share(loop: _Loop, shares: dict[int, float]) -> float:
-    """The share of a step that the lines of a loop take, with all they call; they are lines of one function."""
+    """The share of a step that the lines of a loop take, with all they call; only lines of one function count."""
     if isinstance(loop, _Comprehension):
         lines = set(range(loop.lineno, (loop.end_lineno or loop.lineno) + 1))
     else:
@@ -86,7 +86,7 @@ def _share(loop: _Loop, shares: dict[int, float]) -> float:
 
 
 def _own_lines(statement: ast.stmt) -> Iterator[int]:
-    """The lines of a statement but not those inside of a function that it defines, which is called elsewhere."""
+    """The lines of a statement, without those inside a function that it defines, which is called elsewhere."""
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return
     blocks = [

@@ -1,4 +1,4 @@
-"""What a look at a script saw, what could be changed there, and how much a change may be called."""
+"""What a look at a script saw, what could be changed there, and the claim that a change may have."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from gpudoc.frozen import dataclass
 
 
 def name_of(path: Path) -> str:
-    """A path as people read it: from the folder that fix was started in, where it lies below it."""
+    """A path for people: relative to the folder in which fix was started, if it lies below that."""
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
 class Claim(enum.Enum):
-    """How much of a training stays as it was, by what was recorded on both sides; from the best to the worst."""
+    """How much of a training stays as it was, according to the records of both sides; from best to worst."""
 
     EXACT = "exact"
     """Losses, batches, parameters, optimizer state and generators are equal bit by bit."""
@@ -29,7 +29,7 @@ class Claim(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class HotLine:
-    """A line of the script inside of its steps, and the share of a step that it takes, 0 to 1."""
+    """A line of the script that runs in its steps, and the share of a step that it takes, 0 to 1."""
 
     file: Path
     line: int
@@ -38,7 +38,7 @@ class HotLine:
 
 @dataclass(frozen=True, slots=True)
 class PaddedInput:
-    """A line that calls the model, and the share of what it gives that is padding beyond the longest of the batch."""
+    """A line that calls the model, and the share of the input that is padding beyond the longest of the batch."""
 
     file: Path
     line: int
@@ -116,7 +116,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A rewrite that fits the place and would be wrong there, with the reason as a sentence."""
+    """A rewrite that fits the place but would be wrong there, with the reason as a sentence."""
 
     rewrite: str
     file: Path

@@ -1,4 +1,4 @@
-"""What was asked of `gpudoc fix`, read by the command line and by `api.py`."""
+"""The options of `gpudoc fix`, read by the command line and by `api.py`."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ class FixOptions:
 
     @property
     def budget_s(self) -> float:
-        """Seconds for everything; GpudocError (exit 2) for what is not a duration."""
+        """Seconds for the whole command; GpudocError (exit 2) if it is not a duration."""
         return read_value(parse_duration, "--budget", self.budget)
 
     @property
     def memory_limit_bytes(self) -> int | None:
-        """The memory that each process of the script may take; None where nothing was said."""
+        """The memory that each process of the script may take; None if no limit was given."""
         return read_value(parse_size, "--memory-limit", self.memory_limit) if self.memory_limit else None
 
     @property
     def claims(self) -> frozenset[Claim]:
-        """What a change may be called and still be offered; GpudocError for another word."""
+        """The claims of changes that may be offered; GpudocError for an unknown word."""
         words = [word.strip() for word in self.allow.split(",") if word.strip()]
         known = {claim.value: claim for claim in (Claim.BEHAVIOUR, Claim.ROUNDING)}
         other = next((word for word in words if word not in known), None)

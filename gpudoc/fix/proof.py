@@ -1,5 +1,5 @@
-"""What recorded runs of a script and of its changed file prove: how much stayed equal, how much faster, how much less
-memory. Pure.
+"""What recorded runs of a script and of its changed file prove: what stayed equal, how much faster it is, and how much
+less memory it needs. Pure.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from gpudoc.fix.launches import WARNED, RecordedRun
 from gpudoc.fix.model import Candidate, Claim
 from gpudoc.units import format_bytes, format_count
 
-# below this a gain may be chance, and nobody changes a script for it
+# a smaller gain may be chance, and does not justify a change
 LEAST_GAIN = 1.03
-# of the peak: what less memory has to be to count
+# the least share of the peak that must be saved to count
 _LEAST_SAVED = 0.05
 _MOST_NAMED = 4
 _DIGITS = 4
-# what acts where an epoch begins shows itself from the second one on, and what is kept in the second one
+# ends of epochs to reach: some changes show from the second epoch on, kept samples within the second
 _BOUNDARIES = {"persistent-workers": 2, "no-workers": 2, "sample-each-epoch": 1}
 _ORDER = (Claim.EXACT, Claim.ROUNDING, Claim.BEHAVIOUR, Claim.CHANGES)
 
 
 @dataclass(frozen=True, slots=True)
 class GainSpan:
-    """A ratio, and the two of the pieces of launches that are furthest apart.
+    """A ratio, and the lowest and the highest ratio of pieces of launches.
 
-    `sure` is that of the whole launches that are closest: below 1 one of the launches gained nothing.
+    `sure` is the ratio of the two closest whole launches: below 1, at least one launch gained nothing.
     """
 
     middle: float
@@ -46,13 +46,13 @@ class RoundingBound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FixProof:
-    """What is proved of one candidate. `claim` is None where nothing could be compared, and `why` says why.
+    """The proof for one candidate. `claim` is None if nothing could be compared, and `why` says why.
 
     `steps` were compared on both sides, across `boundaries` of epochs; `gain` is how many times as fast; `lives` says
-    that the script died of memory and no longer does, `is_open` that there was no time to tell. `rounding` is how far
-    losses lie apart where they are not equal. The batches of the `digested` first steps were compared, and the steps
-    after them were timed; None: all steps.
-    `without_limit`: the script as it is ran without the limit of memory under which the changed one lives.
+    that the script no longer runs out of memory, `is_open` that there was no time to decide. `rounding` is the distance
+    of losses that are not equal. The batches of the first `digested` steps were compared, and the later steps were
+    timed; None: all steps.
+    `without_limit`: the original script ran without the memory limit under which the changed one lives.
     """
 
     candidate: Candidate
@@ -72,7 +72,7 @@ class FixProof:
 
     @property
     def is_gain(self) -> bool:
-        """Whether it helps beyond doubt: in every launch faster, or with clearly less memory, or alive."""
+        """Whether it certainly helps: faster in every launch, clearly less memory, or no longer out of memory."""
         return self.lives or self.is_faster or self.saves
 
     @property
@@ -95,7 +95,7 @@ class FixProof:
 def judge(
     candidate: Candidate, before: Sequence[RecordedRun], after: Sequence[RecordedRun], *, boundaries: int
 ) -> FixProof:
-    """What launches of the script as it is and of the candidate, two of each at least, prove."""
+    """The proof from launches of the original script and of the candidate, at least two of each."""
     count = len(before) + len(after)
     if any(run.timed_out for run in (*before, *after)):
         return FixProof(
@@ -120,7 +120,7 @@ def judge(
 
 
 def judge_alive(candidate: Candidate, died: RecordedRun, after: RecordedRun) -> FixProof:
-    """What one run to the death and one of the changed file, three times as long or to the script's end, prove."""
+    """The proof from one run that died and one of the changed file, three times as long or to the script's end."""
     if after.timed_out:
         return FixProof(
             candidate=candidate, claim=None, why="it did not reach its training steps in time", is_open=True
@@ -150,7 +150,7 @@ def judge_alive(candidate: Candidate, died: RecordedRun, after: RecordedRun) -> 
 
 
 def equal_to_itself(runs: Sequence[RecordedRun]) -> str:
-    """Where two runs of the same script differ; '' where they do not."""
+    """How two runs of the same script differ; '' if they are equal."""
     first, *others = runs
     return next((found for other in others if (found := _difference(first, other))), "")
 
@@ -170,7 +170,7 @@ def _claim(
 
 
 def _difference(one: RecordedRun, other: RecordedRun) -> str:
-    """In what two trainings differ; '' where they are equal bit by bit."""
+    """How two trainings differ; '' if they are bit-identical."""
     a, b = one.record, other.record
     if a is None or b is None:
         return "one of the launches was not recorded"
@@ -187,7 +187,7 @@ def _difference(one: RecordedRun, other: RecordedRun) -> str:
 
 
 def beyond(one: RecordedRun, other: RecordedRun) -> str:
-    """What equal trainings leave differently: files, or lines that they print."""
+    """How the files or the printed lines of two equal trainings differ; '' if they do not."""
     a, b = one.record, other.record
     assert a is not None
     assert b is not None
@@ -197,7 +197,7 @@ def beyond(one: RecordedRun, other: RecordedRun) -> str:
             names = [f"without {path}" for path in fewer] + [f"with {path}" for path in more]
             return f"it writes different files: {', '.join(names[:_MOST_NAMED])}"
         return "it writes files of different sizes"
-    # a warning may go away with what it warned of
+    # a warning may go away together with its cause
     warned = set(filter(WARNED.search, other.printed)) - set(one.printed)
     if warned or _unwarned(one) != _unwarned(other):
         return "it prints different lines"
@@ -209,9 +209,9 @@ def _unwarned(run: RecordedRun) -> list[str]:
 
 
 def _other_numbers(before: Sequence[RecordedRun], after: Sequence[RecordedRun]) -> str:
-    """A printed number that the script as it is prints in each run, and the changed one does not.
+    """A difference in a number that the original script prints in each run; '' if there is none.
 
-    Times differ from run to run, and one of few digits may be equal by chance.
+    Times differ from run to run, and a number of few digits may be equal by chance.
     """
     first = before[0].numbers
     if any(len(run.numbers) != len(first) for run in (*before, *after)):
@@ -242,7 +242,7 @@ def _peaks(runs: Sequence[RecordedRun]) -> list[int]:
 
 
 def _faster(span: GainSpan, digested: int | None) -> str:
-    """The ratio, its steps and bounds; where parts of launches overlap, what whole launches show comes first."""
+    """The ratio, its steps and bounds; if parts of launches overlap, the bound of whole launches comes first."""
     told = f"{span.middle:.2f} times as fast" + (f" from step {digested + 1} on" if digested else "")
     if span.sure is None or span.low > 1:
         return f"{told} ({span.low:.2f} to {span.high:.2f})"

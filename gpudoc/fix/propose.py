@@ -1,4 +1,4 @@
-"""All changes that the evidence of one run allows in one file, each checked before anybody runs it."""
+"""All changes that the evidence of one run allows in one file, each checked before it is run."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from gpudoc.fix.source import MOST_HUNK_LINES, Source, UnfixableError, changed_l
 def propose(path: Path, evidence: RunEvidence) -> list[Proposal]:
     """The candidates and refusals in the file at `path`, in the order in which they should be tried.
 
-    UnfixableError where the file itself may not be changed.
+    UnfixableError if the file itself may not be changed.
     """
     return propose_in(read_source(path), evidence)
 
 
 def propose_in(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """The same of a file that was read already."""
+    """Like `propose`, for a file that is already read."""
     found: list[Proposal] = []
     for rewrite in REWRITES:
         for one in rewrite.find(source, evidence):
@@ -32,7 +32,7 @@ def propose_in(source: Source, evidence: RunEvidence) -> list[Proposal]:
 
 
 def checked_candidate(source: Source, evidence: RunEvidence, rewrite: Rewrite, candidate: Candidate) -> Proposal:
-    """The candidate, or why its text may not be offered."""
+    """The candidate, or a refusal with the reason why it may not be offered."""
 
     def refused(reason: str) -> Refusal:
         return Refusal(rewrite.id, source.path, candidate.line, reason)
@@ -71,7 +71,7 @@ class _LineMap:
                 self._moved[line + 1] = same if kind == "equal" else list(range(new_start + 1, new_end + 1))
 
     def moved(self, path: Path, evidence: RunEvidence) -> list[RunEvidence]:
-        """The evidence at the new lines; several where one line became several and only one can be named."""
+        """The evidence at the new lines; several if one line became several and only one can be named."""
 
         def at(file: Path, line: int) -> list[int]:
             return self._moved.get(line, []) if file == path else [line]

@@ -1,4 +1,4 @@
-"""What `fix` found, and writing it where that was asked for."""
+"""The result of `fix`, and the code that writes it if the user asked for that."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from gpudoc.writing import write_whole
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FixResult:
-    """What was found: `accepted` in the order in which they were proved, each on top of those before it.
+    """The result: `accepted` proofs in the order in which they were made, each on top of the previous ones.
 
-    `before` and `after` hold the whole text of each changed file. `unequal`: where the script differs from itself.
+    `before` and `after` hold the whole text of each changed file. `unequal`: how the script differs from itself.
     """
 
     options: FixOptions
@@ -52,19 +52,19 @@ class FixResult:
 
     @property
     def short_passes(self) -> tuple[ShortPasses, ...]:
-        """Loops of many short passes in the script as it was; none where it was changed."""
+        """Loops of many short passes in the original script; empty if a change was accepted."""
         if self.look is None or self.accepted:
             return ()
         return find_short_passes(self.evidence, self.look.step_s, files_of(self.evidence, Path.cwd()))
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables that the command is to be started with."""
+        """Variables for the start of the command."""
         return {name: value for proof in self.accepted for name, value in proof.candidate.environment}
 
     @property
     def exit_code(self) -> ExitCode:
-        """1 where a change is proved, 2 where nothing could be said, else 0; 130 after Ctrl+C."""
+        """1 if a change is proved, 2 if nothing could be decided, else 0; 130 after Ctrl+C."""
         if self.interrupted:
             return ExitCode.INTERRUPTED
         if self.accepted:
@@ -73,13 +73,13 @@ class FixResult:
 
 
 def check_writable(path: Path | None) -> None:
-    """GpudocError where a file is there whose mode allows nobody to write it; root could, but somebody meant it."""
+    """GpudocError if a file exists whose mode allows no user to write it; root could, but the mode is deliberate."""
     if path is not None and path.is_file() and not path.stat().st_mode & 0o222:
         raise GpudocError(f"{name_of(path)} is not writable", hint=f"chmod u+w {quote_path(path)}; or --patch FILE")
 
 
 def write_changes(result: FixResult) -> FixResult:
-    """Write what was proved; GpudocError, before anything, where a file was changed meanwhile or is not writable."""
+    """Write the proved changes; GpudocError before any write if a file was changed meanwhile or is not writable."""
     changed = [path for path in result.before if result.before[path] != result.after[path]]
     for path in changed:
         try:

@@ -1,7 +1,7 @@
-"""What a change that only rounds otherwise is held against: the script itself, its first weights moved by one bit.
+"""Bounds for a change that only rounds differently: the script itself with its initial weights moved by one bit.
 
-Training makes small differences larger, so that a fixed bound says nothing after enough steps. How much larger is
-measured: control runs of the unchanged script give the distance that one bit makes, step by step. Pure.
+Training makes small differences larger, so a fixed bound says nothing after enough steps. The growth is measured:
+control runs of the unchanged script give the distance that one bit makes, step by step. Pure.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from gpudoc.fix.model import Claim
 from gpudoc.fix.proof import FixProof, RoundingBound, beyond, equal_to_itself
 
 PLAIN, SINGLE = RoundingOrder(), RoundingOrder(single=True)
-# how many times as far as the control runs a change may be, at any step
+# a change may be this many times as far away as the control runs, at any step
 _TIMES = 3.0
-# up to so many times of that it takes more control runs: the farthest of two is no sure bound
+# up to this many times that bound, more control runs follow: the farthest of two is not a reliable bound
 _CLOSE = 2.0
-# and relative to the loss over the first steps, where nothing has been made larger yet
+# the bound relative to the loss over the first steps, where training has not made differences larger yet
 _FIRST, _MOST_FIRST = 20, 1e-3
 _LAST_BIT = 2.0**-23
 
 
 def may_be_rounding(proof: FixProof, before: Sequence[RecordedRun], after: Sequence[RecordedRun]) -> bool:
-    """Whether control runs could show that a change which differs only rounds otherwise."""
+    """Whether control runs could show that a change which differs only rounds differently."""
     return (
         proof.candidate.claim is Claim.ROUNDING
         and proof.claim is Claim.CHANGES
@@ -37,9 +37,9 @@ def may_be_rounding(proof: FixProof, before: Sequence[RecordedRun], after: Seque
 def judge_rounding(
     proof: FixProof, before: Sequence[RecordedRun], after: Sequence[RecordedRun], controls: Sequence[RecordedRun]
 ) -> FixProof:
-    """The proof with its claim: rounding where each loss lies within what the control runs allow, else as it was.
+    """The proof with the claim ROUNDING if each loss lies within the bound of the control runs, else as it was.
 
-    `before` and `after` begin with the runs that were recorded as the control runs were.
+    `before` and `after` begin with the runs that were recorded like the control runs.
     """
     if any(run.timed_out for run in controls):
         why = f"{proof.why}; there was no time for the control runs that determine the bound on its rounding"
@@ -68,7 +68,7 @@ def judge_by_controls(
     *,
     has_time: Callable[[], bool],
 ) -> FixProof:
-    """The proof after two control runs; after four where losses lie just outside of what two allow."""
+    """The proof after two control runs, or after four if losses lie just outside of the bound of two."""
     controls = [control("up"), control("down")]
     judged = judge_rounding(proof, before, after, controls)
     if not _is_close(judged, before, after, controls) or not has_time():
@@ -79,7 +79,7 @@ def judge_by_controls(
 def _is_close(
     proof: FixProof, before: Sequence[RecordedRun], after: Sequence[RecordedRun], controls: Sequence[RecordedRun]
 ) -> bool:
-    """Whether losses lie outside of what these control runs allow, and within twice that: so few may be too few."""
+    """Whether losses lie outside of the bound of these control runs but within twice that: two runs may be too few."""
     if proof.claim is not Claim.CHANGES or _no_bound(
         before, after, controls, with_batches=not proof.candidate.other_batches
     ):
@@ -115,7 +115,7 @@ def _no_bound(
 
 
 def _other(first: RecordedRun, run: RecordedRun, *, with_batches: bool = True) -> str:
-    """What differs that no rounding explains: batches, steps, how often backward was called, random numbers."""
+    """The difference that rounding cannot explain: batches, steps, how often backward was called, random numbers."""
     a, b = first.record, run.record
     if a is None or b is None:
         return "one of the launches was not recorded"
@@ -135,7 +135,7 @@ def _within(
     far = allowed = envelope = 0.0
     for index, loss in enumerate(base):
         size = max(abs(loss), 1e-30)
-        # what one control run reached, the next steps may reach too
+        # a distance that a control run reached is also allowed for the next steps
         envelope = max(envelope, *(abs(one[index] - loss) for one in control))
         distance = max(abs(one[index] - loss) for one in changed)
         at = f"the loss of backward call {index + 1} is {distance / size:.1e} away"

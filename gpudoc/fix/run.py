@@ -1,6 +1,6 @@
-"""`gpudoc fix`: look at a script, try one change at a time, and offer what launches in turns have proved.
+"""`gpudoc fix`: look at a script, try one change at a time, and offer the changes that alternating launches prove.
 
-Nothing is written here but, where that was asked for, what was proved.
+Only proved changes are written, and only if the user asked for that.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from gpudoc.units import format_seconds
 from gpudoc.writing import write_whole
 
 _ROUNDS = 3
-# what is tried first, in whichever file it stands
+# the order in which rewrites are tried, across all files
 _PLACES = {rewrite.id: place for place, rewrite in enumerate(REWRITES)}
 _Runs = list[RecordedRun]
 _LOOK_S, _LOOK_SHARE, _EVALUATION_SHARE, _PATIENCE = 20.0, 0.35, 0.25, 3.0
 
 
 def run(options: FixOptions, progress: Progress = SILENT) -> FixResult:
-    """Look, try, prove, and write where that was asked for; GpudocError for everything the user can mend."""
+    """Look, try, prove, and write if the user asked for it; GpudocError for every problem that the user can solve."""
     allowed, limit = options.claims, options.memory_limit_bytes
     if not options.command:
         raise GpudocError("nothing to fix: put a command after --", hint="gpudoc fix -- python train.py")
@@ -77,7 +77,7 @@ def run(options: FixOptions, progress: Progress = SILENT) -> FixResult:
 
 
 def _check_place(words: tuple[str, ...]) -> None:
-    """GpudocError where the script lies outside of this folder: a diff names files below it."""
+    """Raises GpudocError if the script lies outside of this folder: the diff only names files below it."""
     script, here = script_file(words), Path.cwd().resolve()
     if script is None or not script.is_file() or script.resolve().is_relative_to(here):
         return
@@ -91,7 +91,7 @@ def _check_place(words: tuple[str, ...]) -> None:
 
 
 def _load() -> float:
-    # fix compares launches on Linux; Windows knows no such mean
+    # fix compares launches on Linux; Windows has no load average
     if sys.platform == "win32":
         return 0.0
     return os.getloadavg()[0]
@@ -121,7 +121,7 @@ class _Fixer:
     """How many processes computed when fix began, by the system's mean over a minute."""
 
     def run(self) -> FixResult:
-        """Look and try, round after round; Ctrl+C ends it with what was proved until then."""
+        """Look and try, round after round; after Ctrl+C the result holds the changes proved until then."""
         began = time.monotonic()
         interrupted = False
         try:
@@ -156,7 +156,7 @@ class _Fixer:
             if look is None or (early and not died):
                 if self.seen is None:
                     problem = refusal(told, script_name(self.options.command))
-                    # 1 says that a change is proved
+                    # exit code 1 means that a change is proved
                     code = max(problem.exit_code, ExitCode.NOT_DONE)
                     raise GpudocError(problem.message, hint=problem.hint, exit_code=code)
                 return
@@ -175,7 +175,7 @@ class _Fixer:
                 return
 
     def _try_first_step(self, told: LaunchRecord) -> bool:
-        """A script that died before there were steps to look at: whether the same without its limit shows them."""
+        """Whether a script that died before its first steps under the limit shows them without the limit."""
         limit = self.fix.launches.memory_limit_bytes
         room, died_at = room_beyond(limit), read_evidence(told, None, None).died_at
         if limit is None or room is None:
@@ -205,13 +205,13 @@ class _Fixer:
         return True
 
     def _prove_first_step(self, candidate: Candidate, look: ScriptLook, first: FirstStep) -> FixProof:
-        """The changed script under the limit, held against the script as it is without the limit, in turns."""
+        """Compare the changed script under the limit with the original script without the limit, in turns."""
         self.deadline.show(self.progress, f"trying {candidate.rewrite} at {name_of(candidate.file)}:{candidate.line}")
         files, environment = _changes(candidate)
         steps = self.length.steps
         after = [self._recorded(look, steps, files, environment)]
         if after[0].shortage is not None and not candidate.environment:
-            # what is freed stays in the heap: with the variable it is given back, and the command is said with it
+            # freed memory stays in the heap: this variable gives it back, so the command is printed with the variable
             candidate = replace(candidate, environment=tuple(GIVES_BACK.items()))
             files, environment = _changes(candidate)
             after = [self._recorded(look, steps, files, environment)]
@@ -229,7 +229,7 @@ class _Fixer:
             return judge_first_step(self._rounded(proof, before, after, look, PLAIN), first, steps or 0)
 
     def _keep_the_first(self) -> None:
-        """Of several changes that are not proved together the first, which was proved on the script as it was."""
+        """Keep only the first of several changes that are not proved together: it was proved on the original script."""
         first, *others = self.accepted
         self.notes.append(
             "the changes could not be proved together, so only the first is offered; run the command again for more"
@@ -250,7 +250,7 @@ class _Fixer:
         return self.fix.look(seconds=seconds, evaluation_s=evaluation_s, patience_s=patience_s)
 
     def _improve(self, evidence: RunEvidence, look: ScriptLook, *, died: bool) -> bool:
-        """Try what the evidence allows, in its order, until one is accepted; whether one was."""
+        """Try the candidates of the evidence in order until one is accepted; returns whether one was."""
         candidates = self._candidates(evidence, died=died)
         for index, candidate in enumerate(candidates):
             if self.deadline.left_s < self._cost_s(look, launches=2 if died else 3):
@@ -295,10 +295,10 @@ class _Fixer:
         return [one for one in left if one.claim is not Claim.ROUNDING]
 
     def _prove(self, candidate: Candidate, look: ScriptLook) -> FixProof | None:
-        """Launches in turns: as it is, changed, as it is, changed; None where the script as it is does not repeat."""
+        """Alternate launches: original, changed, original, changed; None if the original script fails when recorded."""
         files, environment = _changes(candidate)
         order = SINGLE if candidate.rewrite == FLOAT64 else PLAIN
-        # batches in single precision are compared with those in single precision alone
+        # single-precision batches are only compared with single-precision batches
         usual = self.base if order is PLAIN else None
         before = [usual or self._recorded(look, self.length.steps, rounding=order)]
         if (
@@ -342,7 +342,7 @@ class _Fixer:
         return judge_alive(candidate, self.base, after)
 
     def _prove_whole(self) -> FixProof | None:
-        """All changes together against the script as it was: changes may act on each other. None where that fails."""
+        """Prove all changes together against the original script, since they may interact. None if that fails."""
         assert self.seen is not None
         look = self.seen[0]
         if any(proof.lives for proof in self.accepted):

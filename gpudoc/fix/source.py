@@ -16,7 +16,7 @@ from gpudoc.reading import UnreadableError, read_bytes
 
 MOST_HUNK_LINES = 12
 _MOST_BYTES = 1 << 20
-# a tree of more needs many seconds on one core
+# the tree of a longer file takes many seconds on one core
 _MOST_LINES = 8_000
 _LINE = Pattern(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
 _WRITTEN = Pattern(r"[^\n]*\n|[^\n]+")
@@ -34,7 +34,7 @@ class UnfixableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """`text` in the place of the characters from `start` to before `end`."""
+    """`text` replaces the characters from `start` up to, but not including, `end`."""
 
     start: int
     end: int
@@ -57,15 +57,15 @@ class Source:
     _heads: list[tuple[int, int, Node]] = field(default_factory=list, repr=False)
 
     def span(self, node: Node) -> tuple[int, int]:
-        """From which character to which `node` stands, without its own parentheses."""
+        """The first character of `node` and the one after its end, without its own parentheses."""
         return self._positions[node]
 
     def outer_span(self, node: Node) -> tuple[int, int]:
-        """The same with the node's own parentheses."""
+        """Like `span`, but with the node's own parentheses."""
         return self._outer[node] if isinstance(node, cst.BaseExpression) else self._positions[node]
 
     def code(self, node: Node) -> str:
-        """What stands in the file for `node`, with its own parentheses."""
+        """The source text of `node`, with its own parentheses."""
         start, end = self.outer_span(node)
         return self.text[start:end]
 
@@ -98,7 +98,7 @@ class Source:
         return low + 1
 
     def line_start(self, line: int) -> int:
-        """The offset of the first character of `line`; the end of the text behind the last line."""
+        """The offset of the first character of `line`; the end of the text if there is no such line."""
         return self._starts[line - 1] if line <= len(self._starts) else len(self.text)
 
     def line_text(self, line: int) -> str:
@@ -111,7 +111,7 @@ class Source:
         return text[: len(text) - len(text.lstrip(" \t\f"))]
 
     def newline(self, line: int) -> str:
-        """How `line` ends; as the file's first line where it is the last and has no ending."""
+        """The line ending of `line`; that of the file's first line if `line` has none."""
         for text in (self.line_text(line), self.line_text(1)):
             for ending in ("\r\n", "\n", "\r"):
                 if text.endswith(ending):
@@ -137,7 +137,7 @@ class Source:
                 yield self.line(node), self.line_at(last), node
 
     def changed(self, edits: Sequence[Edit]) -> str:
-        """The text with `edits` made, which may not overlap; of two at one place the first comes first."""
+        """The text after `edits`, which must not overlap; two edits at one place keep their order."""
         text, last = self.text, len(self.text) + 1
         order = sorted(enumerate(edits), key=lambda one: (one[1].start, one[1].end, one[0]), reverse=True)
         for _, edit in order:
@@ -148,7 +148,7 @@ class Source:
 
 
 def read_source(path: Path) -> Source:
-    """The file at `path` as a tree; UnfixableError where none of its lines may be changed."""
+    """The file at `path` as a tree; UnfixableError if none of its lines may be changed."""
     try:
         data = read_bytes(path, "Python", most_bytes=_MOST_BYTES)
     except UnreadableError as problem:
@@ -157,7 +157,7 @@ def read_source(path: Path) -> Source:
 
 
 def parse_source(path: Path, data: bytes) -> Source:
-    """The same of bytes that were read already."""
+    """Like `read_source`, for bytes that are already read."""
     if path.suffix == ".ipynb":
         raise UnfixableError("it is a notebook, and only plain Python files can be changed")
     for line in data.splitlines()[:2]:
@@ -210,7 +210,7 @@ def _with_positions(path: Path, text: str, module: cst.Module, mark: int) -> Sou
             begin, end = place.start, place.end
             first = (starts[begin.line - 1] if begin.line <= len(starts) else len(text)) + begin.column
             last = (starts[end.line - 1] if end.line <= len(starts) else len(text)) + end.column
-            # a byte order mark is a character of the first line that the tree does not have
+            # a byte order mark is a character of the first line, but is not in the tree
             result[node] = (first + mark * (begin.line == 1), last + mark * (end.line == 1))
         return result
 
@@ -222,7 +222,7 @@ def _with_positions(path: Path, text: str, module: cst.Module, mark: int) -> Sou
 
 @functools.lru_cache(maxsize=200_000)
 def children_of(node: Node) -> tuple[Node, ...]:
-    """The nodes right below a node; libcst visits it each time that it is asked."""
+    """The direct children of a node, cached because libcst visits the node on each query."""
     return tuple(node.children)
 
 
@@ -235,13 +235,13 @@ def _walk(node: Node) -> Iterator[Node]:
 
 
 def changed_lines(before: str, after: str) -> int:
-    """How many lines a diff of two texts takes away and adds."""
+    """The number of lines that a diff of two texts removes and adds."""
     pieces = difflib.SequenceMatcher(None, _lines(before), _lines(after), autojunk=False).get_opcodes()
     return sum(b - a + d - c for kind, a, b, c, d in pieces if kind != "equal")
 
 
 def unified_diff(name: str, before: str, after: str) -> bytes:
-    """What `patch -p1` takes in the folder that `name` is relative to; `patch -p1 -R` gives `before` back."""
+    """The input for `patch -p1` in the folder that `name` is relative to; `patch -p1 -R` restores `before`."""
     pieces: list[str] = []
     for line in difflib.unified_diff(_lines(before), _lines(after), f"a/{name}", f"b/{name}"):
         pieces.append(line)
@@ -251,5 +251,5 @@ def unified_diff(name: str, before: str, after: str) -> bytes:
 
 
 def _lines(text: str) -> list[str]:
-    # a form feed or a line separator inside of a string ends no line, as it does for str.splitlines
+    # unlike in str.splitlines, a form feed or a line separator inside a string does not end a line
     return _WRITTEN.findall(text)

@@ -1,4 +1,4 @@
-"""Questions about a file's tree that several rewrites ask: names, scopes, loops, what flows into a backward."""
+"""Questions about a file's tree that several rewrites ask: names, scopes, loops, calls."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from gpudoc.fix.source import Node, Source, children_of
 
 Function = cst.FunctionDef
 LOOPS = (cst.For, cst.While)
-# methods that give the same model back
+# methods that return the same model
 _SAME_MODEL = frozenset({"to", "cuda", "cpu", "train"})
 _CONSTANTS = (cst.Integer, cst.Float, cst.SimpleString, cst.ConcatenatedString, cst.Imaginary)
 
 
 def dotted(node: Node | None) -> str:
-    """`a.b.c` of a chain of names, else ''."""
+    """`a.b.c` for a chain of names, else ''."""
     if isinstance(node, cst.Name):
         return node.value
     if isinstance(node, cst.Attribute):
@@ -28,7 +28,7 @@ def dotted(node: Node | None) -> str:
 
 @functools.lru_cache(maxsize=16)
 def imported_names(source: Source) -> dict[str, str]:
-    """What each name that an import binds anywhere in the file stands for."""
+    """The full name behind each name that an import binds anywhere in the file."""
     names: dict[str, str] = {}
     for node in source.nodes:
         if isinstance(node, cst.Import):
@@ -49,7 +49,7 @@ def imported_names(source: Source) -> dict[str, str]:
 
 
 def qualified(source: Source, node: Node | None) -> str:
-    """`torch.utils.data.DataLoader` of a name or a chain by the file's imports; '' of what no import binds."""
+    """The full name of a name or a chain, such as `torch.utils.data.DataLoader`; '' if no import binds it."""
     name = dotted(node)
     first, _, rest = name.partition(".")
     full = imported_names(source).get(first, "")
@@ -60,7 +60,7 @@ def qualified(source: Source, node: Node | None) -> str:
 
 @functools.lru_cache(maxsize=16)
 def rebound_imports(source: Source) -> frozenset[str]:
-    """Names of imports that the file also assigns to, so that nobody knows what they are."""
+    """Imported names that the file also assigns to, so that their meaning is unknown."""
     names = imported_names(source)
     return frozenset(
         name for node in source.nodes for name, _ in binding(node) if name in names and not is_import(node)
@@ -73,7 +73,7 @@ def is_import(node: Node) -> bool:
 
 
 def name_of_import(source: Source, full: str) -> str:
-    """How this file writes `torch` or another import, '' where it does not import it at its top."""
+    """The name that this file uses for `torch` or another import; '' if it does not import it at its top level."""
     for statement in source.module.body:
         if isinstance(statement, cst.SimpleStatementLine) and any(is_import(part) for part in statement.body):
             for name, meaning in imported_names(source).items():
@@ -83,7 +83,7 @@ def name_of_import(source: Source, full: str) -> str:
 
 
 def binding(node: Node) -> Iterator[tuple[str, Node]]:
-    """The names, `self.x` too, that `node` itself binds, with the part that binds them."""
+    """The names (also `self.x`) that `node` itself binds, each with the part that binds it."""
     targets: list[Node] = []
     if isinstance(node, cst.Assign):
         targets = [one.target for one in node.targets]
@@ -107,7 +107,7 @@ def binding(node: Node) -> Iterator[tuple[str, Node]]:
 
 
 def leaves(target: Node) -> Iterator[Node]:
-    """The single targets of `a, (b, *c)`; a subscript counts as what it indexes."""
+    """The single targets of `a, (b, *c)`; for a subscript, the indexed value."""
     if isinstance(target, cst.Tuple | cst.List):
         for element in target.elements:
             yield from leaves(element.value)
@@ -127,7 +127,7 @@ def below(node: Node) -> Iterator[Node]:
 
 
 def own(node: Node) -> Iterator[Node]:
-    """The same without the insides of functions and classes that are defined in it."""
+    """Like `below`, but without the bodies of functions and classes that are defined in it."""
     stack = [node]
     while stack:
         top = stack.pop()
@@ -142,7 +142,7 @@ def enclosing(source: Source, node: Node, kind: type[Node] | tuple[type[Node], .
 
 
 def function_of(source: Source, node: Node) -> Function | None:
-    """The function that a statement runs in."""
+    """The function that a statement runs in; None outside of functions."""
     found = enclosing(source, node, (cst.FunctionDef, cst.ClassDef, cst.Lambda))
     return found if isinstance(found, cst.FunctionDef) else None
 
@@ -159,7 +159,7 @@ def scope_of(source: Source, node: Node) -> Node:
 
 
 def loops_around(source: Source, node: Node) -> list[cst.For | cst.While]:
-    """The loops of the same function around `node`, from the inside out; not those whose `else` holds it."""
+    """The loops around `node` in the same function, from the inside out, without those that hold it in their `else`."""
     found: list[cst.For | cst.While] = []
     below_it: Node = node
     for above in source.ancestors(node):
@@ -177,14 +177,14 @@ def calls(node: Node) -> Iterator[cst.Call]:
 
 
 def called(call: cst.Call) -> str:
-    """The last name of what is called: `backward` of `scaler.scale(loss).backward()`."""
+    """The last name of the called expression: `backward` in `scaler.scale(loss).backward()`."""
     if isinstance(call.func, cst.Attribute):
         return call.func.attr.value
     return call.func.value if isinstance(call.func, cst.Name) else ""
 
 
 def argument(call: cst.Call, keyword: str, position: int | None = None) -> cst.Arg | None:
-    """What a call gives by `keyword` or at `position`, counted from 0."""
+    """The argument of a call by `keyword` or at `position`, counted from 0."""
     for index, arg in enumerate(call.args):
         if arg.keyword is not None and arg.keyword.value == keyword:
             return arg
@@ -209,7 +209,7 @@ def is_whole(node: Node) -> bool:
 
 
 def is_literal(node: Node) -> bool:
-    """A number, a text or a constant word, also with a sign and in tuples and lists."""
+    """Whether it is a number, a text or a constant word, also with a sign or in tuples and lists."""
     if isinstance(node, cst.UnaryOperation):
         return is_literal(node.expression)
     if isinstance(node, cst.BinaryOperation):
@@ -220,7 +220,7 @@ def is_literal(node: Node) -> bool:
 
 
 def uses(source: Source, node: Node, name: str) -> list[Node]:
-    """Where `name` (`x` or `self.x`) stands in `node`, apart from attributes, keywords and parameters of that name."""
+    """The uses of `name` (`x` or `self.x`) in `node`, without attributes, keywords and parameters of that name."""
     found: list[Node] = []
     for one in below(node):
         if not isinstance(one, cst.Name | cst.Attribute) or dotted(one) != name:
@@ -242,21 +242,21 @@ def bindings(node: Node, name: str) -> list[Node]:
 
 
 def local_class(source: Source, name: str) -> cst.ClassDef | None:
-    """The class of this file with this name."""
+    """The only class of this file with this name; None if there is none or more than one."""
     found = [one for one in source.nodes if isinstance(one, cst.ClassDef) and one.name.value == name]
     return found[0] if len(found) == 1 else None
 
 
 def class_of_call(source: Source, call: cst.Call) -> cst.ClassDef | None:
-    """The class of this file that a call makes an instance of."""
+    """The class of this file whose instance a call makes."""
     name = call.func.value if isinstance(call.func, cst.Name) else ""
     return local_class(source, name) if name and name not in imported_names(source) else None
 
 
 def model_is_shown(source: Source, name: str) -> bool:
-    """Whether a name is set in this file alone, each time to a model of classes of this file or of `torch.nn`.
+    """Whether a name is only set to models whose classes are in this file or in `torch.nn`.
 
-    `model = model.to(device)` is the same model.
+    `model = model.to(device)` counts as the same model.
     """
     made = [one for one in bindings(source.module, name) if isinstance(one, cst.Assign) and not _moves(one, name)]
     return bool(made) and all(
@@ -270,7 +270,7 @@ def model_is_shown(source: Source, name: str) -> bool:
 
 
 def _moves(one: cst.Assign, name: str) -> bool:
-    """Whether a statement sets a name to what it is already, `model = model.to(device).train()`."""
+    """Whether a statement sets a name to the same model, as in `model = model.to(device).train()`."""
     value = one.value
     while isinstance(value, cst.Call) and called(value) in _SAME_MODEL and isinstance(value.func, cst.Attribute):
         value = value.func.value
@@ -278,7 +278,7 @@ def _moves(one: cst.Assign, name: str) -> bool:
 
 
 def binds(source: Source, use: Node) -> bool:
-    """Whether a use of a name is where the name is set."""
+    """Whether a use of a name sets it."""
     return any(part is use for above in source.ancestors(use) for _, part in binding(above))
 
 
@@ -298,7 +298,7 @@ def methods(owner: cst.ClassDef) -> dict[str, Function]:
 
 
 def bases(source: Source, owner: cst.ClassDef) -> list[str]:
-    """The last names of a class's bases, those of bases in this file included."""
+    """The last names of a class's bases, and of their bases if they are in this file."""
     found: list[str] = []
     for base in owner.bases:
         name = dotted(base.value).rsplit(".", 1)[-1]

@@ -1,4 +1,4 @@
-"""The door: one process of an allocation finds the others, measures in step with them, and rank 0 has the record."""
+"""The entry point: one process of an allocation finds the others and measures with them; rank 0 gets the record."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gpudoc.process.seal import seal_here
 from gpudoc.progress import SILENT, Progress
 from gpudoc.units import format_count
 
-# what the others may take to say that they have heard the end
+# the time for the others to confirm the end
 _FAREWELL_S = 10.0
 
 
@@ -39,13 +39,13 @@ class AcrossOptions:
 
     @staticmethod
     def of(device: str, only: str, quick: bool, data: Path | None, shared: bool) -> AcrossOptions:
-        """The options with the names in `only` taken apart at the commas."""
+        """The options, with `only` split at its commas."""
         names = tuple(name.strip() for name in only.split(",") if name.strip())
         return AcrossOptions(device=device, only=names, quick=quick, data=data, shared=shared)
 
 
 def check(options: AcrossOptions) -> None:
-    """GpudocError (exit 2) for what cannot be measured, before anything is started."""
+    """Raises GpudocError (exit 2) for options that cannot be measured, before anything starts."""
     stages.check_names(options.only)
     if ":" in options.device:
         raise GpudocError(
@@ -59,7 +59,7 @@ def check(options: AcrossOptions) -> None:
 def run(options: AcrossOptions, progress: Progress = SILENT) -> FleetRecord | None:
     """Measure with all processes of this allocation; the record on rank 0, None on the others.
 
-    Ctrl+C keeps what was measured. GpudocError (exit 1) when the others cannot be reached.
+    Ctrl+C keeps the measurements so far. GpudocError (exit 1) if the others cannot be reached.
     """
     check(options)
     place = find_place()
@@ -85,7 +85,7 @@ def _lead(
     place = meeting.place
     ledger = Ledger(engine=place.engine, mode="quick" if options.quick else "full", ranks=place.world)
     roster = Roster([])
-    # a rank of its own like any other; a thread, so that its children live as long as this process
+    # rank 0 also measures like any other rank; in a thread, so that its children live as long as this process
     following = threading.Thread(target=_quietly(member.follow), daemon=True)
     following.start()
     try:
@@ -130,9 +130,9 @@ def _meet(meeting: Meeting, own: Message, progress: Progress) -> Roster:
 
 
 def _beside_others(roster: Roster, *, shared: bool) -> list[str]:
-    """What is said of others on the GPUs, a line for each node; GpudocError (exit 1) naming all unless `shared`.
+    """Messages about other users of the GPUs, one line per node; GpudocError (exit 1) naming all unless `shared`.
 
-    One refusal for all nodes: a fleet measured while somebody else works there calls that node slow.
+    One refusal for all nodes: other work on a node during the measurement makes that node look slow.
     """
     busy = {node.host: said for node in roster.nodes if (said := "; ".join(dict.fromkeys(node.sharers)))}
     if busy and not shared:
@@ -166,7 +166,7 @@ def _conduct(conductor: Conductor, options: AcrossOptions, progress: Progress) -
 
 def _quietly(follow: Callable[[], None]) -> Callable[[], None]:
     def run() -> None:
-        # rank 0 is this process: what it has to say is said by the other thread
+        # rank 0 is this process: its other thread reports the error
         with contextlib.suppress(GpudocError):
             follow()
 

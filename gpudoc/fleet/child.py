@@ -1,7 +1,7 @@
 """The process that has one GPU of a fleet, or one CPU rank: it follows orders, line by line, and nothing waits.
 
 Each order is one JSON line on stdin, each answer ends with one {"event": "done"} or {"event": "failed"} on stdout.
-After a failure the process ends, and the next order finds a fresh one.
+After a failure the process ends, and a new process gets the next order.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Order = Mapping[str, Any]
 # 8 B to 8 GiB, as nccl-tests counts them
 SIZES = tuple(8 * 8**power for power in range(11))
 MOST_REPEATS, FEWEST_REPEATS = 20, 3
-# what a rank needs beside a buffer of the size: what arrives, and what the library stages
+# buffers of the size that a rank needs in all: also for received data, and for the library's staging
 _BUFFERS = 4
 _CLOCK_LOOKS = 15
 _STEP_BATCH, _STEPS_PER_SAMPLE, _WARM_STEPS = 32, 4, 3
@@ -39,7 +39,7 @@ _STEP_BATCH, _STEPS_PER_SAMPLE, _WARM_STEPS = 32, 4, 3
 
 @dataclass(slots=True)
 class Post:
-    """What a process keeps between orders."""
+    """The objects that a process keeps between orders."""
 
     bench: Bench
     device: torch.device
@@ -47,10 +47,10 @@ class Post:
 
 
 def main() -> None:
-    """First line: the plan, with the parent's pid; then one order a line until stdin ends."""
+    """Read the plan with the parent's pid from the first line, then one order per line until stdin ends."""
     plan = plan_from_json(sys.stdin.readline())
     die_with_parent(plan.parent_pid)
-    # what a library prints must not stand between the answers
+    # the output of libraries must not appear between the answers
     sys.stdout = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)
     if plan.bind_cpus:
@@ -67,7 +67,7 @@ def main() -> None:
         text = str(error).strip().splitlines()[0] if str(error).strip() else ""
         where = f"{os.path.basename(last.filename)}:{last.lineno}"  # noqa: PTH119
         tell({"event": "failed", "because": f"{type(error).__name__}: {text[:300]} ({where})"})
-    # a group that has lost a peer cannot be taken down in order
+    # a group that has lost a peer cannot be shut down in order
     os._exit(0)
 
 
@@ -85,7 +85,7 @@ def _take_post(plan: SamplingPlan) -> Post:
 
 
 def run_cases(post: Post, order: Order) -> None:
-    """Bench's cases of these names, in `seconds` together; a case that breaks is reported and the others go on."""
+    """Run bench's cases of these names within `seconds` in all; a case that fails is reported, the rest continue."""
     from gpudoc.bench.cases.catalog import cases_for
 
     names, end = order["cases"], time.monotonic() + order["seconds"]
@@ -93,9 +93,9 @@ def run_cases(post: Post, order: Order) -> None:
         post.bench.gpu.wake()
     bench = post.bench
     bench.plan = replace(post.plan, data=order.get("data", ""))
-    # what others did while this process waited for its order is no case's
+    # activity of other processes during the wait for this order does not belong to a case
     bench.beside = OtherLoad()
-    # a GPU's list ends with the CPU's cases, of which one has a name that was before
+    # a GPU's list ends with the CPU's cases; the name of one of them occurs earlier in the list
     first = {case.name: case for case in reversed(cases_for(post.plan.device))}
     wanted = [first[name] for name in names if name in first]
     for place, case in enumerate(wanted):
@@ -113,7 +113,7 @@ def run_cases(post: Post, order: Order) -> None:
 
 
 def _rest(post: Post) -> None:
-    """Threads as they were, and the allocator's memory given back: others on this GPU's node measure next."""
+    """Reset the threads and free the allocator's memory: other processes of this node measure next."""
     import torch
 
     torch.set_num_threads(post.plan.threads)
@@ -122,7 +122,7 @@ def _rest(post: Post) -> None:
 
 
 def run_digests(post: Post, order: Order) -> None:
-    """The same products again and again for `seconds`: every digest that was seen, and how often."""
+    """Repeat the same products for `seconds`; reports every digest that was seen, and how often."""
     from gpudoc.fleet.digests import cublas_version, digest_products
 
     for product, seen in digest_products(post.device, order["size"], order["seconds"]):
@@ -133,7 +133,7 @@ def run_digests(post: Post, order: Order) -> None:
 
 
 def run_steps(post: Post, order: Order) -> None:
-    """The quickstart's own training step on one fixed batch, as samples per second."""
+    """Run the quickstart's training step on one fixed batch; reports samples per second."""
     import torch
 
     stepper, batch = _make_step(post.device)
@@ -149,7 +149,7 @@ def run_steps(post: Post, order: Order) -> None:
         stepper.losses.take()
         return time.perf_counter() - started
 
-    # a core that does much else needs seconds for one: then one is a sample, and fewer warm it up
+    # a busy core needs seconds for one step: then one step is a sample, and fewer steps warm it up
     begun = time.monotonic()
     one_s = timed(1)
     for _ in range(_WARM_STEPS - 1):
@@ -188,7 +188,7 @@ def _make_step(device: torch.device) -> tuple[Any, Any]:
 
 
 def run_group(post: Post, order: Order) -> None:
-    """One part of a group that meets in a store: collectives by size, or what the clocks show when all are let go."""
+    """Act as one rank of a group that meets in a store: collectives by size, or the clocks after a common barrier."""
     import torch.distributed as dist
     from torch._C._distributed_c10d import PrefixStore, TCPStore
 
@@ -196,7 +196,7 @@ def run_group(post: Post, order: Order) -> None:
     if order["one_node"]:
         # the host's name may resolve to an address that nothing listens on
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    # a hang is to end this process with an error, not to keep it
+    # a hang must end this process with an error, not block it
     os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
     store = TCPStore(order["address"], order["port"], is_master=False, timeout=limit)
     backend = "gloo" if post.device.type == "cpu" else "nccl"
@@ -206,7 +206,7 @@ def run_group(post: Post, order: Order) -> None:
         rank=order["rank"],
         world_size=order["world"],
         timeout=limit,
-        # or the first barrier would guess the GPU by the rank
+        # otherwise the first barrier would guess the GPU from the rank
         device_id=post.device if post.device.type == "cuda" else None,
     )
     for operation in order["operations"]:
@@ -215,14 +215,14 @@ def run_group(post: Post, order: Order) -> None:
         else:
             for row in _sweep(operation, post.device, order):
                 tell({"event": "swept", **row})
-    # who is first at the end would take the connections from who still reads
+    # the first rank to finish would close the connections of ranks that still read
     dist.barrier()
     dist.destroy_process_group()
     _rest(post)
 
 
 def _sweep(operation: Operation, device: torch.device, order: Order) -> Iterator[dict[str, object]]:
-    """Each size in turn while all ranks have memory and time for it, as they agree beforehand."""
+    """Run each size in turn while all ranks have memory and time for it, which they agree on first."""
     import torch
     import torch.distributed as dist
 
@@ -233,7 +233,7 @@ def _sweep(operation: Operation, device: torch.device, order: Order) -> Iterator
         size = whole_size(operation, wanted, world)
         expected_s = last_s * size / last_size if last_size else 0.0
         left = max(0.0, end - time.monotonic())
-        # the least of all ranks, so that none begins what another leaves out
+        # the minimum over all ranks, so that no rank begins a size that another leaves out
         can = [_free_bytes(device) / (_BUFFERS * size), left - (WARM_UP + FEWEST_REPEATS) * expected_s, left]
         agreed = torch.tensor(can, device=device, dtype=torch.float64)
         dist.all_reduce(agreed, op=dist.ReduceOp.MIN)
@@ -244,7 +244,7 @@ def _sweep(operation: Operation, device: torch.device, order: Order) -> Iterator
             return
         share = left / max(1, len(order["sizes"])) if expected_s else 0.0
         repeats = int(min(MOST_REPEATS, max(FEWEST_REPEATS, share / expected_s))) if expected_s else FEWEST_REPEATS
-        # every rank must do as many
+        # every rank must do the same number
         count = torch.tensor([repeats], device=device)
         dist.all_reduce(count, op=dist.ReduceOp.MIN)
         try:
@@ -273,7 +273,7 @@ def _free_bytes(device: torch.device) -> float:
 
 
 def _look_at_clocks(device: torch.device) -> list[list[float]]:
-    """The wall clock of every rank each time that all leave a barrier together: one row per look."""
+    """The wall clocks of all ranks, read right after they leave a barrier together: one row per look."""
     import torch
     import torch.distributed as dist
 

@@ -1,4 +1,4 @@
-"""Two records of a fleet: the same cards then and now, what got worse since, and what else changed."""
+"""Compares two records of a fleet: the same cards then and now, what got worse since, and other changes."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from gpudoc.fleet.scores import FEWEST_PEERS, SPREADS, At, distance, kind_of, mi
 from gpudoc.fleet.software import differences
 from gpudoc.fleet.verdict import FleetVerdict
 
-# how far a card's change has to lie from the others', in standard deviations
+# the least distance of a card's change from the others', in standard deviations
 _LIMIT = 4.0
-# what all of them changed by together, from this on said
+# the least common change of all cards that is reported
 _ALL = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One measure at one place that changed more than at the others: the place is the new record's."""
+    """One measure at one place that changed more than elsewhere; the place is the new record's."""
 
     key: str
     at: At
@@ -35,7 +35,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shift:
-    """One measure that changed on all places together: the medians, and new over old with better above 1."""
+    """One measure that changed on all places together: the medians, and new over old (above 1 is better)."""
 
     key: str
     places: int
@@ -47,7 +47,7 @@ class Shift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetComparison:
-    """What got worse by itself, what moved everywhere, what is found now and was not, and who came and went."""
+    """Places that got worse, common shifts, new and resolved findings, and places that came and went."""
 
     worse: tuple[Change, ...]
     better: tuple[Change, ...]
@@ -61,12 +61,12 @@ class FleetComparison:
 
     @property
     def is_worse(self) -> bool:
-        """Whether anything got worse: one place, all of them, or what is found."""
+        """Whether anything got worse: one place, all places, or the findings."""
         return bool(self.worse or self.appeared) or any(shift.ratio < 1 - _ALL for shift in self.shifts)
 
 
 def compare(old: FleetRecord, new: FleetRecord, verdicts: tuple[FleetVerdict, FleetVerdict]) -> FleetComparison:
-    """What changed from `old` to `new`; GpudocError (exit 2) when no card or node is in both, or they cannot agree."""
+    """The changes from `old` to `new`; GpudocError (exit 2) if no card or node is in both, or versions differ."""
     before, now = (record.made.get("fleet_version", 1) for record in (old, new))
     if before != now:
         raise GpudocError(
@@ -101,13 +101,13 @@ def compare(old: FleetRecord, new: FleetRecord, verdicts: tuple[FleetVerdict, Fl
 
 
 def _matched(old: FleetRecord, new: FleetRecord) -> dict[Spot, Spot]:
-    """The new place of each old one that is surely the same: a card by its id, else its place on a known node."""
+    """The new place of each old one that is certainly the same: a card by its id, else its place on a known node."""
     names = _names(new)
     return {spot: names[name] for name, spot in _names(old).items() if name in names}
 
 
 def _names(record: FleetRecord) -> dict[tuple[object, ...], Spot]:
-    """Where each card and node is, by what it is known by; processes on CPUs, all of index 0, are counted."""
+    """The place of each card and node by its identity; processes on CPUs, all with index 0, are numbered."""
     found: dict[tuple[object, ...], Spot] = {}
     for number, node in enumerate(record.nodes):
         if not isinstance(node.id, Absent):
@@ -125,7 +125,7 @@ def _both(old: FleetRecord, new: FleetRecord) -> Iterator[tuple[Measure, Measure
     before = {measure.key: measure for measure in old.measures if measure.attempt == 1}
     for measure in new.measures:
         was = before.get(measure.key)
-        # a group or a rail is as large as the allocation was: only GPUs, nodes and ends of links are the same again
+        # groups and rails depend on the size of the allocation: only GPUs, nodes and ends of links are comparable
         comparable = measure.scope in ("gpu", "node", "pair")
         if measure.attempt == 1 and was is not None and was.unit == measure.unit and comparable:
             yield measure, was, measure
@@ -145,14 +145,14 @@ def _measure(
         return [], []
     kind = kind_of(measure)
     usual = middle(list(moved.values()))
-    # a card compared with itself repeats far better than cards agree
+    # a card repeats its own value far better than cards agree with each other
     below, width = yardstick([r - usual for r in moved.values()], SPREADS[kind] / 3)
     limit = limit_for(len(moved), _LIMIT)
     changes = []
     for at, r in moved.items():
         sigma = (r - usual - below) / width
         enough = abs(sigma) >= limit and abs(1 - math.exp(r - usual)) >= worth(kind) and len(moved) >= FEWEST_PEERS
-        # without others to compare with only a change beyond any spread counts
+        # without peers only a change beyond any spread counts
         alone = len(moved) < FEWEST_PEERS and abs(r) >= max(worth(kind), 5 * SPREADS[kind])
         if enough or alone:
             before, now = pairs[at]
@@ -184,7 +184,7 @@ def _measure(
 def _findings(
     verdicts: tuple[FleetVerdict, FleetVerdict], places: Mapping[Spot, Spot]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Titles of what is found now and was not, and of what was found before and not now, by cause and place."""
+    """Titles of new findings, and of findings that have disappeared, matched by cause and place."""
     before, now = verdicts
     old = {(one.finding.id, places[s]): one.finding.title for one in before.named for s in one.at if s in places}
     new = {(one.finding.id, spot): one.finding.title for one in now.named for spot in one.at}

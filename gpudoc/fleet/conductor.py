@@ -1,4 +1,4 @@
-"""Rank 0's part: gives every process its orders in step, waits for none longer than its deadline, keeps the answers."""
+"""Rank 0's part: gives all processes their orders in step, waits for each until its deadline, keeps the answers."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from gpudoc.progress import Progress
 Order = Mapping[str, object]
 Answer = Mapping[str, Any]
 
-# what a process takes between a child's answer and its own
+# the time that a process needs between a child's answer and its own
 _GRACE_S = 30.0
-# what no answer takes beside its seconds: on a node that swaps, in a group that meets late
+# no answer takes longer than this beyond its own seconds, even on a node that swaps or in a group that meets late
 _SLACK_S = 90.0
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Units that exchange data among themselves, and where the reading is put."""
+    """Units that exchange data among themselves, and the places of their reading."""
 
     members: tuple[Unit, ...]
     at: tuple[Spot, ...]
@@ -34,7 +34,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """What a group does: operations ('all_reduce', ..., 'clock'), the sizes of them, and for how long."""
+    """The work of a group: operations ('all_reduce', ..., 'clock'), their sizes, and the seconds for them."""
 
     operations: tuple[str, ...]
     sizes: tuple[int, ...] = ()
@@ -42,7 +42,7 @@ class Exchange:
 
 
 class Conductor:
-    """Orders by number, each to the ranks that have something to do, and their answers."""
+    """Sends numbered orders to the ranks that have work, and collects their answers."""
 
     def __init__(self, meeting: Meeting, roster: Roster, ledger: Ledger, progress: Progress) -> None:
         self.roster = roster
@@ -53,18 +53,18 @@ class Conductor:
         self._groups = itertools.count()
         self.port = meeting.place.port
         self.total_s, self.spent_s = 1.0, 0.0
-        # what is measured a second time is on some nodes only
+        # a second measurement covers only some nodes
         self.attempt = 1
         self._chosen: set[int] | None = None
 
     def begin_again(self, nodes: set[int]) -> None:
-        """From here on a second measurement, on these nodes, in new processes."""
+        """Begin the second measurement, on these nodes, in new processes."""
         self.attempt, self._chosen = 2, nodes
         restarts = {rank: {"do": "restart"} for number in nodes for rank in self.roster.nodes[number].ranks}
         self.order(restarts, 5.0, "starting again")
 
     def takes(self, node: int) -> bool:
-        """Whether a node is one of those that are measured now."""
+        """Whether a node is measured now."""
         return self._chosen is None or node in self._chosen
 
     def units(self) -> list[Unit]:
@@ -72,7 +72,7 @@ class Conductor:
         return [unit for unit in self.roster.units() if self.takes(unit.spot.node)]
 
     def order(self, orders: Mapping[int, Message], seconds: float, during: str) -> dict[int, Message]:
-        """The ranks' answers to their orders. A rank that does not answer is lost, and is named with its last order."""
+        """The ranks' answers to their orders. A rank that does not answer is lost, and reported with its last order."""
         keys = {}
         for rank, message in orders.items():
             number = self._number.get(rank, 0)
@@ -112,7 +112,7 @@ class Conductor:
         self.roster.lose(rank, missing)
 
     def ask(self, orders: Sequence[tuple[Unit, Order]], seconds: float, during: str) -> dict[Spot, Answer]:
-        """Each unit's answer to its order; a unit whose process hung takes part no more."""
+        """Each unit's answer to its order; a unit whose process hung no longer takes part."""
         by_rank: dict[int, dict[str, Order]] = {}
         for unit, order in orders:
             by_rank.setdefault(unit.rank, {})[unit.device] = order
@@ -147,7 +147,7 @@ class Conductor:
         seconds: float,
         during: str,
     ) -> None:
-        """The units' figures into the ledger; one that gave none is noted as failed under each of `names`."""
+        """Enter the units' figures in the ledger; note a failed unit under each of `names` that has no figure."""
         found = self.ask(orders, seconds, during)
         setting = replace(setting, attempt=self.attempt)
         for unit, _ in orders:
@@ -162,7 +162,7 @@ class Conductor:
                     self.ledger.fail(at, name, str(answer["failed"]), setting)
 
     def exchange(self, groups: Sequence[Group], what: Exchange, setting: Circumstances, during: str) -> None:
-        """All groups at once. Where one failed because somebody in it was lost, the rest of it tries once more."""
+        """Run all groups at once. If a group failed because a member was lost, the rest of it tries once more."""
         setting = replace(setting, attempt=self.attempt)
         again: list[Group] = []
         for group, answers in self._meet(_those_left(groups), what, during):
@@ -189,7 +189,7 @@ class Conductor:
                 "operations": list(what.operations),
                 "sizes": list(what.sizes),
                 "seconds": what.seconds,
-                # a rank that waits for a dead one gives up before its parent ends it: the one that hangs is then known
+                # a rank that waits for a dead one gives up before its parent ends it: so the hung rank becomes known
                 "limit_s": what.seconds + _SLACK_S / 2,
             }
             orders += [(unit, {**common, "rank": rank}) for rank, unit in enumerate(group.members)]
@@ -199,7 +199,7 @@ class Conductor:
     def _keep_group(
         self, group: Group, answers: Sequence[Answer], failed: str, what: Exchange, setting: Circumstances
     ) -> None:
-        # every rank was in every exchange: the first one's figures are the group's
+        # every rank was in every exchange, so the first rank's figures stand for the group
         for event in () if failed else answers[0].get("events", ()):
             if event["event"] == "clock":
                 self.ledger.look_at_clocks([unit.spot.node for unit in group.members], event["rows"])
@@ -210,7 +210,7 @@ class Conductor:
                 self.ledger.fail(group.at, operation, failed, setting)
 
     def keep_description(self, units: Sequence[Unit], node: int, reply: Message, *, leads: bool) -> None:
-        """What a process says of itself into the ledger; one whose words cannot be read is named."""
+        """Enter a process's description of itself in the ledger; a node is marked if the description is unreadable."""
         problem = str(reply.get("failed", "")) or self.ledger.describe(
             [unit.spot for unit in units], node, reply, leads=leads
         )
@@ -219,7 +219,7 @@ class Conductor:
             found.missing = found.missing or MissingPart("unreadable", problem, "describing itself")
 
     def answers_again(self, node: Node) -> bool:
-        """Whether all that fell silent on a node, or never spoke, are heard now; another version stays another."""
+        """Whether all lost ranks of a node are heard again; a node with another version never is."""
         if node.missing is None or node.missing.reason not in ("died", "hung", "no gpudoc"):
             return False
         return bool(node.lost) and all(self._meeting.lives(rank) for rank in node.lost)

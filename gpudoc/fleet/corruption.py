@@ -1,4 +1,4 @@
-"""Silent corruption: equal GPUs that compute the same must give the same bits; the fewer are wrong."""
+"""Silent corruption: equal GPUs must compute the same bits from the same input; the minority is wrong."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from gpudoc.facts.model import Absent, Fact
 from gpudoc.fleet.record import Digest, FleetRecord, Spot
 
-# when more than this share of equal GPUs disagrees with itself, the product is not deterministic there
+# the product is not deterministic if more than this share of equal GPUs disagrees with itself
 _UNSTEADY = 0.2
 _VOTERS = ("driver", "cublas")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Corrupt:
-    """A GPU whose products had other bits: in which products, how often of how many, and whether a second run had too.
+    """A GPU whose products had different bits: which products, how often of how many, and the second run's result.
 
-    `alone` is True when it disagrees with itself, which no other GPU is needed to see. `undecided` are GPUs of which
-    one is wrong, and too few to say which.
+    `alone` is True if it disagrees with itself, which needs no other GPU as evidence. `undecided` are GPUs of which
+    one is wrong, but too few to decide which.
     """
 
     at: Spot
@@ -36,7 +36,7 @@ class Corrupt:
 
 @dataclass(frozen=True, slots=True)
 class NotVoted:
-    """Products that nobody could judge on these GPUs, and why."""
+    """Products that could not be judged on these GPUs, and why."""
 
     at: tuple[Spot, ...]
     product: str
@@ -53,7 +53,7 @@ class _Wrong:
 
 
 def find_corrupt(record: FleetRecord) -> tuple[list[Corrupt], list[NotVoted]]:
-    """The GPUs that are outvoted or disagree with themselves, and what could not be judged."""
+    """The GPUs that are outvoted or disagree with themselves, and the products that could not be judged."""
     cohorts: dict[tuple[str, ...], list[Digest]] = {}
     unjudged: list[NotVoted] = []
     unknown: dict[tuple[str, str], list[Spot]] = {}
@@ -79,7 +79,7 @@ def find_corrupt(record: FleetRecord) -> tuple[list[Corrupt], list[NotVoted]]:
 
 
 def _cohort(digest: Digest, record: FleetRecord) -> Fact[tuple[str, ...]]:
-    """What must be equal before two digests are compared; Absent with the fact that is missing."""
+    """The facts that must be equal to compare two digests; Absent with the missing fact."""
     node = record.nodes[digest.at.node]
     model = node.gpus[digest.at.gpu].model if digest.at.gpu >= 0 else Absent("not a GPU")
     if isinstance(model, Absent):
@@ -90,7 +90,7 @@ def _cohort(digest: Digest, record: FleetRecord) -> Fact[tuple[str, ...]]:
         if isinstance(version, Absent):
             return Absent(f"the version of {name} is not known: {version.reason}")
         parts.append(version)
-    # the same algorithm where it is told; where it is not, equal software chooses equally
+    # the same algorithm if it is known; otherwise equal software chooses the same one
     parts.append("" if isinstance(digest.algorithm, Absent) else digest.algorithm)
     return tuple(parts)
 
@@ -120,7 +120,7 @@ def _vote(members: Sequence[Digest]) -> list[_Wrong] | NotVoted:
 
 
 def _without_majority(members: Sequence[Digest], spots: tuple[Spot, ...]) -> Iterator[_Wrong]:
-    """No digest has a majority: a GPU that disagrees with itself is wrong; otherwise it may be any of them."""
+    """No digest has a majority: a GPU that disagrees with itself is wrong; otherwise any of them may be."""
     unsteady = [digest for digest in members if len(digest.seen) > 1]
     for digest in unsteady or members:
         usual = max(digest.seen.values(), default=0)

@@ -1,4 +1,4 @@
-"""Silent corruption: products whose every bit is known to be the same on GPUs of one kind with one library."""
+"""Silent corruption: products of which every bit must be the same on GPUs of one kind with one library."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ if TYPE_CHECKING:
     import torch
 
 _SEED = 20
-# a GPU that gives another answer each time need not be told more of
+# the most different digests to report of a GPU that gives another result each time
 _MOST_DIFFERENT = 8
 _FEWEST = 3
 
 
 def digest_products(device: torch.device, size: int, seconds: float) -> Iterator[tuple[str, dict[str, int]]]:
-    """('mm bf16 4096', {digest: how often}) for each type, its share of `seconds` each.
+    """('mm bf16 4096', {digest: how often}) for each type, each for its share of `seconds`.
 
-    The inputs are drawn on the host, whose generator gives the same numbers everywhere. A repeat is compared with the
-    first on the device, bit by bit; only what differs is brought to the host.
+    The inputs are drawn on the host, whose generator gives the same numbers everywhere. Each repeat is compared with
+    the first on the device, bit by bit; only a different one is copied to the host.
     """
     types = _types(device)
     for name in types:
@@ -29,13 +29,13 @@ def digest_products(device: torch.device, size: int, seconds: float) -> Iterator
 
 
 def cublas_version() -> str:
-    """The version of the cuBLAS that this process computes with; '' where it cannot be asked."""
+    """The version of the cuBLAS that this process uses; '' if it cannot be read."""
     import ctypes
 
     import torch
 
     try:
-        # the one that torch has loaded: no other is opened under its name
+        # the library that torch has loaded: this name cannot open another one
         library = ctypes.CDLL(f"libcublas.so.{str(torch.version.cuda).partition('.')[0]}")
         parts = [ctypes.c_int(-1) for _ in range(3)]
         failed = [library.cublasGetProperty(which, ctypes.byref(part)) for which, part in enumerate(parts)]
@@ -49,7 +49,7 @@ def _types(device: torch.device) -> tuple[str, ...]:
         return ("fp32", "bf16")
     import torch
 
-    # tensor cores and plain ones are different parts of the chip
+    # tensor cores and ordinary cores are different parts of the chip
     return ("fp32", "fp16", "bf16") if torch.cuda.get_device_capability(device) >= (8, 0) else ("fp32", "fp16")
 
 

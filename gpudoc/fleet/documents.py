@@ -1,4 +1,4 @@
-"""Fleet records as JSON and back; an unreadable one is a GpudocError that says what is wrong with it, and where."""
+"""Fleet records as JSON and back; an unreadable one raises a GpudocError that names the fault and its place."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ _NODE_FACTS = ("id", "switch", "versions", "clock_offset_s", "clock_error_s", "f
 
 
 class _WrongError(ValueError):
-    """A value that a record cannot hold, with the place where it stands."""
+    """A value that a record cannot hold, with its place."""
 
 
 def record_to_json(record: FleetRecord) -> dict[str, object]:
-    """The document gpudoc.fleet.v1: no host's name, nor what else says who and where, is in it."""
+    """The document gpudoc.fleet.v1, without names of hosts or anything else that identifies people or places."""
     redactor = Redactor.of_this_process()
     for number, node in enumerate(record.nodes):
         if not isinstance(node.host, Absent):
             redactor.know_host(node.host, f"<node-{number}>")
-    # the same sentence comes from many nodes
+    # many nodes send the same sentence
     cleaned: dict[str, str] = {}
 
     def clean(text: str) -> str:
@@ -73,7 +73,7 @@ def _clean(value: object, clean: Callable[[str], str]) -> object:
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, Mapping):
-        # cards and their addresses are what a finding is about; their ids name nobody
+        # a finding needs its cards and their addresses; their ids identify nobody
         return {key: item if key == "id" else _clean(item, clean) for key, item in value.items()}
     return [_clean(item, clean) for item in value] if isinstance(value, list) else value
 
@@ -129,29 +129,29 @@ def _dump_spot(spot: Spot) -> list[int]:
 
 
 def _short(value: float) -> float:
-    """Six significant digits: what the clock can tell apart."""
+    """Six significant digits: the resolution of the clock."""
     return float(f"{value:.6g}")
 
 
 def save_record(path: Path, record: FleetRecord) -> Path:
-    """Write the document; GpudocError when it cannot be written."""
+    """Write the document; GpudocError if it cannot be written."""
     return save_document(path, record_to_json(record))
 
 
 def save_document(path: Path, document: Mapping[str, object]) -> Path:
-    """Write a record's document, with everything else that belongs in it."""
+    """Write a record's document, which may hold more than the record."""
     text = to_json(private(document), indent=None)
-    # a line for each part keeps a record of thousands of GPUs open to a pager
+    # with a line for each part a pager can show a record of thousands of GPUs
     return write_whole(path, text.replace('},{"', '},\n{"') + "\n", hint="--out fleet.json")
 
 
 def is_record(document: object) -> bool:
-    """Whether a JSON value says that it is a fleet's, of whatever version."""
+    """Whether a JSON value claims to be a fleet record, of any version."""
     return isinstance(document, Mapping) and str(document.get("schema", "")).startswith("gpudoc.fleet.")
 
 
 def load_record(path: Path) -> FleetRecord:
-    """The record in `path`; GpudocError (exit 2) when it is missing, cut off, not JSON, or another document."""
+    """The record in `path`; GpudocError (exit 2) if it is missing, cut off, not JSON, or another document."""
     return parse_record(read_text(path, "fleet record", most_bytes=_MOST_BYTES), str(path))
 
 
@@ -174,7 +174,7 @@ def _refuse_constant(text: str) -> NoReturn:
 
 
 def load(document: object, name: str) -> FleetRecord:
-    """The record of a JSON value; GpudocError that says what in it is not a record's."""
+    """The record of a JSON value; GpudocError that names the part that does not belong in a record."""
     schema = document.get("schema") if isinstance(document, Mapping) else None
     if schema != SCHEMA:
         hint = "use the version of gpudoc that wrote it, or measure again" if is_record(document) else _HINT
@@ -187,7 +187,7 @@ def load(document: object, name: str) -> FleetRecord:
 
 
 def _in_lines(value: object) -> object:
-    """The JSON value with each text on one line: a line end in it could begin what looks like a line of ours."""
+    """The JSON value with each text on one line: text after a line end could look like a line of gpudoc's output."""
     if isinstance(value, str):
         return escape_line(value)
     if isinstance(value, Mapping):
@@ -268,7 +268,7 @@ def _load_reading(plain: object, spots: Mapping[tuple[int, int], Spot], place: s
 
 
 def _samples(value: object, place: str) -> tuple[float, ...]:
-    """Samples that are all finite floats as they are, in one look: a record holds a million; else each is checked."""
+    """The samples, checked at once if all are finite floats (a record holds a million), else one by one."""
     values = _list(value, f"{place}.samples")
     if all(type(one) is float for one in values) and math.isfinite(sum(cast(Sequence[float], values))):
         return tuple(cast(Sequence[float], values))

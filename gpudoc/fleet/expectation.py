@@ -1,4 +1,4 @@
-"""What the model should do: a fleet that is slow everywhere has no odd one, and is below its ceilings all the same."""
+"""Compares GPUs with their model's ceilings: a fleet that is slow everywhere has no odd GPU, but is below them."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class Expected:
 
     @property
     def is_low(self) -> bool:
-        """Whether half of the GPUs are below what is normal for the model."""
+        """Whether half of the GPUs are below the normal share for the model."""
         return self.share < self.normal
 
 
 def expectations(record: FleetRecord) -> tuple[Expected, ...]:
-    """Every measure that has a ceiling, by model; what has none is left out."""
+    """Every measure that has a ceiling, by model."""
     found: dict[tuple[str, str], Expected] = {}
     for measure in record.measures:
         if measure.scope != "gpu" or measure.attempt != 1 or measure.load != "alone":
@@ -52,7 +52,7 @@ def expectations(record: FleetRecord) -> tuple[Expected, ...]:
                 by_model.setdefault(gpu.model, []).append((gpu, value))
         for model, members in by_model.items():
             one = _expected(measure, model, members)
-            # of several sizes and shapes the best is what the hardware does
+            # the best of several sizes and shapes shows the hardware's speed
             key = (model, f"{measure.name} {measure.parameters.get('dtype', measure.parameters.get('host', ''))}")
             if one is not None and (key not in found or one.share > found[key].share):
                 found[key] = one
@@ -60,7 +60,7 @@ def expectations(record: FleetRecord) -> tuple[Expected, ...]:
 
 
 def _expected(measure: Measure, model: str, members: list[tuple[FleetGpu, float]]) -> Expected | None:
-    # cards of one model have one ceiling, and a few of them tell it
+    # all cards of one model have the same ceiling, so a few of them are enough
     for gpu, _ in members[:_ENOUGH]:
         ceiling, normal = _ceiling(measure, gpu)
         if isinstance(ceiling, Ceiling):

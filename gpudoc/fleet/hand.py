@@ -21,7 +21,7 @@ _PATIENCE_S = 5.0
 
 @dataclass(slots=True)
 class OrderAnswer:
-    """What a process said to one order, and why that is not all, if so; `hung` when it was ended at the deadline."""
+    """A process's answer to one order, with a reason if it is incomplete; `hung` if it was ended at the deadline."""
 
     events: list[Mapping[str, object]] = field(default_factory=list)
     failed: str = ""
@@ -29,7 +29,7 @@ class OrderAnswer:
 
 
 class Hand:
-    """One process on one device. `start` belongs to the thread that lives as long as the run: the kernel ends the
+    """One process on one device. Call `start` in a thread that lives as long as the run: the kernel ends the
     process with the thread that started it.
     """
 
@@ -40,7 +40,7 @@ class Hand:
         self._is_ready = False
 
     def start(self) -> None:
-        """Start the process unless it is there; it gets ready while others start."""
+        """Start the process unless it runs already; it gets ready while others start."""
         if self._child is not None and self._child.process.poll() is None:
             return
         self.end()
@@ -49,7 +49,7 @@ class Hand:
         self._child.say(plan_to_json(replace(self.plan, parent_pid=os.getpid())).encode())
 
     def ask(self, order: Mapping[str, object], seconds: float) -> OrderAnswer:
-        """The answer to an order within `seconds` of it; a process that says nothing by then is ended."""
+        """The answer to an order within `seconds`; ends a process that has not answered by then."""
         answer, child = OrderAnswer(), self._child
         assert child is not None
         if not self._is_ready:
@@ -61,7 +61,7 @@ class Hand:
         return answer
 
     def end(self) -> None:
-        """End the process with all that it started; a thread that waits for an answer may do so at the same time."""
+        """End the process and all its children; safe while a thread still waits for an answer."""
         child, self._child = self._child, None
         if child is not None:
             child.end(_PATIENCE_S)
@@ -82,7 +82,7 @@ class Hand:
                 event = json.loads(line)
                 name = event["event"]
             except (ValueError, KeyError, TypeError):
-                # a library that prints
+                # output of a library
                 continue
             if name == last:
                 return True

@@ -1,4 +1,4 @@
-"""What has been measured so far, and the record that it makes."""
+"""The measurements so far, and the record that they form."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ _KEPT = ("sm_clock_mhz", "memory_clock_mhz", "power_w", "cpu_clock_ghz", "stolen
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circumstances:
-    """Under which circumstances a figure was taken."""
+    """The circumstances under which a figure was measured."""
 
     scope: Scope = "gpu"
     load: Load = "alone"
     attempt: int = 1
-    # what tells apart groups of one scope: halves from all
+    # distinguishes groups of one scope: halves from all
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Ledger:
-    """All figures of a run, by what they measure."""
+    """All figures of a run, by measure."""
 
     engine: str = "none"
     mode: str = "full"
@@ -64,9 +64,9 @@ class Ledger:
     clocks: dict[int, tuple[float, float]] = field(default_factory=dict)
     described: dict[int, FleetNode] = field(default_factory=dict)
     gpus: dict[Spot, FleetGpu] = field(default_factory=dict)
-    # the cuBLAS that each node computes with
+    # the cuBLAS version that each node uses
     libraries: dict[int, str] = field(default_factory=dict)
-    # what a second run of doctor found on a node
+    # the findings of a second run of doctor on a node
     found_again: dict[int, tuple[str, ...]] = field(default_factory=dict)
     interrupted: bool = False
 
@@ -83,7 +83,7 @@ class Ledger:
                 )
                 self._add(event, reading, setting)
             case "library":
-                # asked of the library itself, which a package's version only stands for
+                # from the library itself; the version of a package is only a substitute
                 self.libraries[at[0].node] = str(event["cublas"])
             case "digest":
                 hot = setting.load == "together"
@@ -93,7 +93,7 @@ class Ledger:
                 )
 
     def fail(self, at: Sequence[Spot], name: str, because: str, setting: Circumstances) -> None:
-        """Note that a figure could not be had at a place."""
+        """Note that a figure could not be measured at a place."""
         unit = "samples/s" if name == "train_step" else "GB/s"
         self._add({"name": name, "unit": unit}, FleetReading(at=tuple(at), samples=(), failed=because), setting)
 
@@ -113,7 +113,7 @@ class Ledger:
         self.measures[key] = replace(known, readings=(*known.readings, reading))
 
     def describe(self, rank_units: Sequence[Spot], node: int, reply: Mapping[str, object], *, leads: bool) -> str:
-        """Keep what a process says of its node and its GPUs; a text when that cannot be read."""
+        """Keep a process's description of its node and GPUs; returns the problem if it cannot be read, else ''."""
         try:
             told = documents.load({"schema": SCHEMA, **reply}, "what it says about its node").nodes[0]
         except (GpudocError, IndexError) as problem:
@@ -126,13 +126,13 @@ class Ledger:
         return ""
 
     def look_at_clocks(self, nodes: Sequence[int], rows: Sequence[Sequence[float]]) -> None:
-        """Each node's clock less the first one's: the middle of all looks, and half of what they differ by."""
+        """Store each node's clock minus the first one's: the median of all looks, and half of their range as error."""
         for place, node in enumerate(nodes):
             offsets = sorted(row[place] - row[0] for row in rows)
             self.clocks[node] = (median(offsets), (offsets[-1] - offsets[0]) / 2)
 
     def record(self, roster: Roster) -> FleetRecord:
-        """Everything so far."""
+        """The record of everything so far."""
         return FleetRecord(
             nodes=tuple(self._node(number, node) for number, node in enumerate(roster.nodes)),
             measures=tuple(self.measures.values()),
@@ -153,7 +153,7 @@ class Ledger:
         unknown = Absent("it did not describe itself")
         known = self.described.get(number, FleetNode(id=unknown, doctor=unknown))
         offset, error = self.clocks.get(number, (NOT_READ, NOT_READ))
-        # a rank that nobody heard of has no name
+        # a rank that was never heard has no host name
         host: Fact[str] = Absent(node.host) if node.host.startswith("rank ") else node.host
         library = self.libraries.get(number)
         return replace(
@@ -181,7 +181,7 @@ def readable_context(context: Mapping[str, Any]) -> dict[str, float]:
 
 
 def merge(answers: Iterable[Mapping[str, Any]]) -> str:
-    """Why a group has no figures: what the one said that did not only lose a peer; '' when all went well."""
+    """Why a group has no figures: the first error that is not only the loss of a peer; '' if there is no error."""
     failed = [str(one.get("failed", "")) for one in answers]
     told = [text for text in failed if text]
     own = [text for text in told if not _is_consequence(text)]

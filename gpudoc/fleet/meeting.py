@@ -1,4 +1,4 @@
-"""How the processes of a fleet talk: plain JSON in one store, and nobody waits without a deadline."""
+"""Communication between the processes of a fleet: plain JSON in one store, and every wait has a deadline."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.fleet.place import LOOPBACK, EnginePlace
 from gpudoc.process.seal import Seal, SealError
 
-# srun starts a thousand tasks within this, and a file system that is slow at first imports torch within it
+# enough for srun to start a thousand tasks, and for the first import of torch from a slow file system
 JOIN_S = 180.0
-# a process whose beat is not heard for so long is taken for dead
+# a process is considered dead if its beat is not heard for this long
 SILENCE_S = 30.0
 _BEAT_S, _PAUSE_S = 1.0, 0.05
 _LAST_BEAT_S = 10.0
-# a rank asks the store so often that all of them together ask this often
+# the ranks together may query the store at most this often
 _MOST_QUESTIONS_PER_S = 4000.0
-# a child for each GPU, which may connect in the same moment
+# the children, one per GPU, may connect at the same moment
 _ALSO_CONNECTED = 64
 
 Message = Mapping[str, object]
 
 
 class Store(Protocol):
-    """What is used of torch's store."""
+    """The methods of torch's store that are used here."""
 
     def set(self, key: str, value: str) -> None:
         """Keep a value."""
@@ -44,20 +44,20 @@ class Store(Protocol):
 
 
 class LeaderLostError(GpudocError):
-    """Rank 0 is gone, so this process has nobody to measure for."""
+    """Rank 0 is gone, so this process has no one to measure for."""
 
 
 @dataclass(slots=True)
 class Heard:
-    """What was last heard of one process, and when."""
+    """The last beat of one process, and its time."""
 
     beat: bytes = b""
     at_s: float = field(default_factory=time.monotonic)
 
 
 class Meeting:
-    """One process's end of the store. Nothing in it is trusted to be whole: what is not JSON is said to be so, and with
-    a `seal` what is not signed by one of this run.
+    """One process's access to the store. It does not trust messages: it reports those that are not JSON and, with
+    a `seal`, those that no process of this run has signed.
     """
 
     def __init__(self, store: Store, place: EnginePlace, seal: Seal | None = None) -> None:
@@ -90,13 +90,13 @@ class Meeting:
                 return
 
     def say(self, key: str, message: Message) -> None:
-        """Leave a message; LeaderLostError when the store is gone."""
+        """Leave a message; LeaderLostError if the store is gone."""
         text = json.dumps(message)
         with _reaching():
             self.store.set(key, text if self._seal is None else self._seal.sign(key, text.encode()).decode())
 
     def read(self, key: str) -> Message | str | None:
-        """The message at `key`, None while there is none; a text says why what is there cannot be read."""
+        """The message at `key`, None while there is none; a text gives the reason if it cannot be read."""
         with _reaching():
             if not self.store.check([key]):
                 return None
@@ -110,7 +110,7 @@ class Meeting:
         return message if isinstance(message, dict) else f"no object but {type(message).__name__}"
 
     def lives(self, rank: int) -> bool:
-        """Whether a process's beat was heard within SILENCE_S; one that has yet to begin is given as long."""
+        """Whether a process's beat was heard within SILENCE_S; a process that has not begun yet gets the same time."""
         heard = self._heard.setdefault(rank, Heard())
         with _reaching():
             beat = self.store.get(f"beat/{rank}") if self.store.check([f"beat/{rank}"]) else b""
@@ -119,16 +119,16 @@ class Meeting:
         return time.monotonic() - heard.at_s <= SILENCE_S
 
     def gather(self, keys: Mapping[int, str], seconds: float, tick: Callable[[int], None]) -> dict[int, Message | str]:
-        """What each rank left at `key/RANK` within `seconds`; who is silent is absent from it.
+        """The message that each rank left at `key/RANK` within `seconds`; silent ranks are absent.
 
-        The wait ends early for a rank whose beat has stopped. `tick` is called with how many are still awaited.
+        The wait ends early for a rank whose beat has stopped. `tick` gets the number of ranks still awaited.
         """
         told: dict[int, Message | str] = {}
         awaited = dict(keys)
         until = time.monotonic() + seconds
         while awaited:
             for rank, key in list(awaited.items()):
-                # its life is looked at first: it may say its last word in between
+                # check its beat first: it may send its last message between the two checks
                 is_over = time.monotonic() > until or not self.lives(rank)
                 message = self.read(f"{key}/{rank}")
                 if message is not None:
@@ -141,7 +141,7 @@ class Meeting:
         return told
 
     def await_order(self, number: int, rank: int) -> Message | None:
-        """Rank 0's order of that number for this rank, None at the end; LeaderLostError when rank 0 falls silent."""
+        """Rank 0's order of that number for this rank, None at the end; LeaderLostError if rank 0 falls silent."""
         while True:
             message = self.read(f"order/{number}/{rank}")
             if isinstance(message, dict):
@@ -151,7 +151,7 @@ class Meeting:
             time.sleep(self._pause_s)
 
     def is_over(self) -> bool:
-        """Whether rank 0 has said the end; LeaderLostError when it has not been heard for SILENCE_S."""
+        """Whether rank 0 has announced the end; LeaderLostError if it has not been heard for SILENCE_S."""
         if isinstance(self.read("end"), dict):
             return True
         if not self.lives(0):
@@ -164,7 +164,7 @@ class Meeting:
 
 
 class _reaching:  # noqa: N801
-    """Errors of the store as what they mean: the process that keeps it is gone."""
+    """Translates errors of the store: the process that keeps it is gone."""
 
     def __enter__(self) -> None:
         return None
@@ -179,8 +179,8 @@ class _reaching:  # noqa: N801
 
 
 def open_store(place: EnginePlace) -> tuple[Store, int]:
-    """The store of this run, and the port that it has; GpudocError where nobody answers within JOIN_S."""
-    # a store whose other end is gone says so in forty lines; what is said here is enough
+    """The store of this run and its port; GpudocError if no answer comes within JOIN_S."""
+    # a store that has lost its other end prints forty lines; gpudoc's own message is enough
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     try:
         from torch._C._distributed_c10d import PrefixStore, TCPStore
@@ -217,7 +217,7 @@ def open_store(place: EnginePlace) -> tuple[Store, int]:
 
 
 def _listen_on_loopback(place: EnginePlace) -> socket.socket | None:
-    """Where all processes are on this machine, what rank 0 listens on; torch's store would listen to every network."""
+    """Rank 0's socket if all processes are on this machine, else None; torch's store would listen on every network."""
     if place.address != LOOPBACK or place.rank or place.agent_store:
         return None
     listener = socket.socket()

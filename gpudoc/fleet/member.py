@@ -1,4 +1,4 @@
-"""One process of the engine: says what it has, does rank 0's orders with a child for each GPU, and answers in time."""
+"""One process of the engine: describes itself, runs rank 0's orders in a child for each GPU, and answers in time."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from gpudoc.fleet.meeting import LeaderLostError, Meeting, Message
 from gpudoc.fleet.node import describe_node
 from gpudoc.fleet.record import FLEET_VERSION
 
-# what a hello must say to be understood at all; never changed
+# the number of the hello's format, which every version must understand; never changed
 PROTOCOL = 1
 _LOOK_S = 0.2
 
 
 def hello(target: BenchTarget, host: str) -> Message:
-    """What a process has: its version, its host, the GPUs that it sees and who else computes there, or the CPU."""
+    """The greeting of a process: its version, host, visible GPUs and their other users, or the CPU."""
     devices = devices_of(target)
     ordinals = [int(device.partition(":")[2]) for device in devices if device != "cpu"]
     return {
@@ -39,18 +39,18 @@ def hello(target: BenchTarget, host: str) -> Message:
         "kind": target.choice.device,
         "problem": target.choice.why if target.choice.problem is not None else "",
         "devices": {device: address_of(device, target) for device in devices},
-        # whether that ends the run is for rank 0 to say
+        # rank 0 decides whether that ends the run
         "sharers": require_alone(target.machine, ordinals, shared=True),
     }
 
 
 def devices_of(target: BenchTarget) -> tuple[str, ...]:
-    """Every GPU that this process sees, as torch counts them; the CPU where that is what is measured."""
+    """Every GPU that this process sees, as torch counts them; the CPU if that is measured."""
     if target.choice.device == "cpu":
         return ("cpu",)
     count = target.machine.torch.device_count
     if isinstance(count, Absent):
-        # on a busy node the answer came too late; torch is here for the store, and counts without a context
+        # on a busy node the answer came too late; torch is imported anyway for the store, and counts without a context
         import torch
 
         count = torch.cuda.device_count()
@@ -58,14 +58,14 @@ def devices_of(target: BenchTarget) -> tuple[str, ...]:
 
 
 def address_of(device: str, target: BenchTarget) -> str:
-    """The PCI address of a device, '' for the CPU and where it is not known."""
+    """The PCI address of a device, '' for the CPU or if unknown."""
     kind, _, index = device.partition(":")
     gpu = gpu_at(int(index), target.machine) if kind == "cuda" else None
     return "" if gpu is None or isinstance(gpu.pci_address, Absent) else gpu.pci_address.lower()
 
 
 class Member:
-    """What one process does between its hello and the end."""
+    """The work of one process between its hello and the end."""
 
     def __init__(self, meeting: Meeting, target: BenchTarget, data: Path | None) -> None:
         self._meeting = meeting
@@ -76,7 +76,7 @@ class Member:
         self._hands: dict[str, Hand] = {}
 
     def follow(self) -> None:
-        """Do orders until the end is said; whatever happens, no child is left."""
+        """Run orders until rank 0 announces the end; never leaves a child behind."""
         rank = self._meeting.place.rank
         number = 0
         try:
@@ -87,7 +87,7 @@ class Member:
             self.end()
 
     def end(self) -> None:
-        """End every child, whatever it does."""
+        """End every child, even a busy one."""
         for hand in self._hands.values():
             hand.end()
 
@@ -110,7 +110,7 @@ class Member:
                     return {"failed": f"this version does not know the order: {other}"}
         except LeaderLostError:
             raise
-        except Exception as error:  # this process answers for a whole node, whatever part of it is broken
+        except Exception as error:  # this process answers for a whole node, even if a part of it is broken
             return {"failed": f"{type(error).__name__}: {str(error)[:300]}"}
 
     def _ask_children(self, order: Mapping[str, Any]) -> Message:
@@ -120,16 +120,16 @@ class Member:
         def ask(device: str) -> None:
             try:
                 answers[device] = self._ask(device, orders[device], float(order["seconds"]))
-            except Exception as error:  # a thread has nobody above it who would tell
+            except Exception as error:  # no caller would report the error of a thread
                 answers[device] = {"failed": f"{type(error).__name__}: {str(error)[:300]}"}
 
         for device in orders:
-            # here, and not in the threads below: a child ends with the thread that started it
+            # here, not in the threads below: a child ends with the thread that started it
             self._hand(device).start()
         threads = [threading.Thread(target=ask, args=(device,), daemon=True) for device in orders]
         for thread in threads:
             thread.start()
-        # nobody waits for figures that rank 0 no longer takes
+        # stop waiting if rank 0 no longer accepts figures
         while any(thread.is_alive() for thread in threads) and not self._meeting.is_over():
             threads[-1].join(_LOOK_S)
             threads.sort(key=threading.Thread.is_alive)
@@ -139,14 +139,14 @@ class Member:
         if device not in self._hands:
             plan = make_plan(device, self._target.machine, quick=True, only=(), data=None)
             if device == "cpu" and self._devices == ("cpu",):
-                # the ranks of a node share its cores, as they would in training
+                # the ranks of a node share its cores, as in training
                 plan = replace(plan, threads=max(1, plan.threads // self._beside))
-            # one process for each device, which takes all samples
+            # one process per device takes all samples
             self._hands[device] = Hand(replace(plan, rounds=1, memory_bytes=plan.memory_bytes // self._beside))
         return self._hands[device]
 
     def _ask(self, device: str, order: Mapping[str, Any], seconds: float) -> Message:
-        # which folder is read is for who started this process to say, not for an order
+        # the user who started this process chooses the folder, not an order
         folder = self._data if "folder" in order.get("cases", ()) else None
         order = {**order, "data": "" if folder is None else str(folder.resolve())}
         telemetry = Absent("no GPU") if device == "cpu" else open_telemetry(address_of(device, self._target))
@@ -159,7 +159,7 @@ class Member:
 def _with_counters(
     answer: OrderAnswer, telemetry: Telemetry | Absent, device: str, began: float
 ) -> Sequence[Mapping[str, object]]:
-    """The events that rank 0 needs; what was read of the GPU meanwhile is in each reading's context."""
+    """The events that rank 0 needs; each reading's context holds the GPU's counters from that time."""
     looks = []
     if not isinstance(telemetry, Absent):
         telemetry.stop()

@@ -1,4 +1,4 @@
-"""What a node says of itself: its GPUs, its software, and what doctor finds there, as a record of one node."""
+"""A node's description of itself: its GPUs, its software, and doctor's findings, as a record of one node."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from gpudoc.fleet.record import FleetGpu, FleetNode, FleetRecord, node_id
 
 
 def describe_node(target: BenchTarget, devices: Sequence[str], *, leads: bool) -> dict[str, object]:
-    """A fleet document with this node alone, its GPUs in the order of `devices`; names of hosts and people are taken
-    out here already. A rank that does not lead its node describes only its own GPUs.
+    """A fleet document with only this node, its GPUs in the order of `devices`, already without names of hosts and
+    people. A rank that does not lead its node describes only its own GPUs.
     """
     machine = target.machine
     gpus = tuple(_describe_gpu(index, device, machine) for index, device in enumerate(devices))
@@ -58,17 +58,17 @@ def _own_id() -> Fact[str]:
 
 
 def _switch(variables: Mapping[str, str]) -> Fact[str]:
-    """The switch above this node, where SLURM knows the network (`scontrol show topology`)."""
+    """The switch above this node, if SLURM knows the network (`scontrol show topology`)."""
     names, kinds = variables.get("SLURM_TOPOLOGY_ADDR", ""), variables.get("SLURM_TOPOLOGY_ADDR_PATTERN", "")
     switches = [n for n, kind in zip(names.split("."), kinds.split("."), strict=False) if kind == "switch"]
     return switches[-1] if switches else Absent("no scheduler names it")
 
 
 def versions(machine: Machine, *, on_gpu: bool) -> dict[str, Fact[str]]:
-    """Software and firmware that all ranks of one job should share; on a CPU torch stands in for what computes."""
+    """Software and firmware that all ranks of one job should share; on a CPU torch replaces cuBLAS."""
     driver, torch, host = machine.driver, machine.torch, machine.host
     cuda: Fact[str] = torch.cuda_version if isinstance(torch.cuda_version, Absent) else _dotted(torch.cuda_version)
-    # a container sees the module but not the library, another one only NVML
+    # some containers see the module but not the library, others only NVML
     told = (driver.module_version, driver.nvml_driver_version, driver.library_version)
     module: Fact[str] = next((one for one in told if not isinstance(one, Absent)), told[0])
     found: dict[str, Fact[str]] = {

@@ -1,4 +1,4 @@
-"""What is found of whole nodes: who did not answer, what doctor says of them, software and clocks that differ."""
+"""Findings about whole nodes: silent nodes, doctor's findings there, software and clocks that differ."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SILENT: dict[Reason, tuple[str, str]] = {
     "another version": ("another version of gpudoc runs there", "Install the same gpudoc on all nodes."),
     "unreadable": ("its answer cannot be read", "Check its disk and how the job ended there, then measure again."),
 }
-# a fault that more than half of the nodes have is no node's own
+# a fault of more than half of the nodes is not a fault of a single node
 _COMMON = 0.5
 
 
@@ -31,7 +31,7 @@ _COMMON = 0.5
 class Named:
     """A finding of a fleet with the places that it names; `drain` only after a second, independent measurement.
 
-    `families` are the names of those in which it is odd.
+    `families` are the names of the families in which it is odd.
     """
 
     finding: Finding
@@ -45,7 +45,7 @@ class Named:
 
 
 def silent_findings(record: FleetRecord) -> Iterator[Named]:
-    """Nodes that did not answer, by reason; drained only when a second start failed too."""
+    """Nodes that did not answer, by reason; drained only if a second start also failed."""
     groups: dict[tuple[Reason, bool], list[tuple[int, MissingPart]]] = {}
     for number, node in enumerate(record.nodes):
         if node.missing is not None:
@@ -57,7 +57,7 @@ def silent_findings(record: FleetRecord) -> Iterator[Named]:
             Observation(spots_name(spot), f"{one.because}{f' (during {one.during})' if one.during else ''}", reason)
             for spot, (_, one) in zip(((one,) for one in at), members[:5], strict=False)
         ]
-        # what another start of the same software would say again is not the node's hardware
+        # a reason that any restart of the same software repeats is not a fault of the node's hardware
         drain = twice and reason in ("died", "hung", "unreadable")
         finding = Finding(
             id="node_silent",
@@ -98,7 +98,7 @@ def _found_again(record: FleetRecord, number: int, cause: str) -> bool:
 
 
 def software_findings(software: Sequence[Difference], num_nodes: int) -> Iterator[Named]:
-    """What differs in software; the odd ones named where most agree."""
+    """Differences in software; names the odd nodes if most nodes agree."""
     for one in software:
         if len(one.values) < 2:
             continue
@@ -136,7 +136,7 @@ def clock_findings(record: FleetRecord) -> Iterator[Named]:
 
 
 def below_model_finding(one: Expected) -> Finding:
-    """Half of all GPUs of a model are below what is normal for it: nobody is odd, and all are slow."""
+    """The finding if half of a model's GPUs are below its normal: no GPU is odd, but all are slow."""
     return Finding(
         id="fleet_below_model",
         severity="warning",

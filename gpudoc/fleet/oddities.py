@@ -1,4 +1,4 @@
-"""Which GPU, node, switch, rail or path is odd: the largest thing that explains what is slow, and nothing below it."""
+"""Which GPU, node, switch, rail or path is odd: the largest part that explains the slowness, and nothing below it."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from gpudoc.stats import median
 
 Level = Literal["gpu", "node", "link", "path", "switch", "rail", "group"]
 
-# a healthy GPU may be named once in this many, over all that is judged of it
+# the probability that a healthy GPU is named, over all judgements of it
 RATE = 1 / 16_000
-# the loss from which on a job notices: what it computes with and waits for, then what it overlaps or reads ahead
+# the smallest loss that a job notices: first parts that it waits for, then parts that it overlaps or reads ahead
 WORTH = {"compute": 0.03, "memory": 0.03, "network": 0.03, "GPU link": 0.05, "host link": 0.08}
 _WORTH_OTHER = 0.15
-# from this far below the threshold on, a place is measured again
+# a place is measured again from this far below the threshold on
 _MARGIN = 0.7
-# an ill node or switch is one most of whose parts are slow
+# a node or switch is ill if most of its parts are slow
 _MOST, _PART_SLOW = 0.75, -1.5
-# when more than this share differs, the peers are no yardstick
+# if more than this share differs, the peers cannot serve as a yardstick
 _SPLIT = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Oddity:
-    """One odd place in one family, compared with `peers` of its like.
+    """One odd place in one family, compared with `peers` similar places.
 
-    `sigma` and `loss` are of the first attempt; those of the second are None when it was not measured again.
+    `sigma` and `loss` are of the first attempt; those of the second are None if it was not measured again.
     """
 
     level: Level
@@ -47,7 +47,7 @@ class Oddity:
 
     @property
     def is_named(self) -> bool:
-        """Whether it is beyond the threshold: in the mean of both attempts where there are two."""
+        """Whether it is beyond the threshold: with the mean of both attempts if there are two."""
         if self.sigma_again is None:
             return self.sigma >= self.limit
         return self.is_confirmed
@@ -60,23 +60,23 @@ class Oddity:
 
 
 def threshold(found: Sequence[Family]) -> float:
-    """How many standard deviations are odd: RATE shared by the families in which normal spread is worth a drain."""
+    """The number of standard deviations that is odd: RATE, shared by families whose normal spread is worth a drain."""
     contested = sum(1 for family in found if family.kind in WORTH and 4.5 * family.spread >= worth(family.kind))
     return -NormalDist().inv_cdf(RATE / max(1, contested))
 
 
 def limit_for(peers: int, base: float) -> float:
-    """The threshold for this number of peers: a few of them know their own spread badly."""
+    """The threshold for this number of peers: with few peers the spread is uncertain."""
     return base * (1 + 6 / peers)
 
 
 def worth(kind: str) -> float:
-    """The least loss that is worth doing something about."""
+    """The smallest loss that is worth an action."""
     return WORTH.get(kind, _WORTH_OTHER)
 
 
 def find_odd(record: FleetRecord, found: Sequence[Family]) -> list[Oddity]:
-    """Every place that is odd or nearly so, the largest first; `is_named` tells them apart."""
+    """Every place that is odd or nearly so, the largest first; `is_named` distinguishes them."""
     base = threshold(found)
     candidates: list[Oddity] = []
     for family in found:
@@ -113,7 +113,7 @@ def _of_family(record: FleetRecord, family: Family, base: float) -> Iterator[Odd
 
 
 def _by_switch(record: FleetRecord, parts: Mapping[int, list[At]]) -> dict[int, list[At]]:
-    """The places under each switch, by the first node under it; empty when a switch is not known."""
+    """The places under each switch, by the first node under it; empty if any switch is unknown."""
     found: dict[str, list[int]] = {}
     for number in parts:
         switch = record.nodes[number].switch
@@ -124,7 +124,7 @@ def _by_switch(record: FleetRecord, parts: Mapping[int, list[At]]) -> dict[int, 
 
 
 def _groups(family: Family, parts: Mapping[int, list[At]], level: Level, base: float) -> Iterator[Oddity]:
-    """Nodes or switches most of whose parts are slow, against the other nodes or switches."""
+    """Nodes or switches with mostly slow parts, compared with the other nodes or switches."""
     if len(parts) < FEWEST_PEERS:
         return
     middles = {number: median([family.z[at] for at in places]) for number, places in parts.items()}
@@ -157,7 +157,7 @@ def _groups(family: Family, parts: Mapping[int, list[At]], level: Level, base: f
 def _singles(
     family: Family, level: Level, places: Sequence[At], base: float, ill: Mapping[At, float]
 ) -> Iterator[Oddity]:
-    """Places that are odd by themselves; of an ill node only those that are odd on it too (`ill`: its own z)."""
+    """Places that are odd by themselves; on an ill node only those that are odd even there (`ill`: the node's z)."""
     for at in places:
         peers = family.peers[at]
         if peers < FEWEST_PEERS:
@@ -183,7 +183,7 @@ def _singles(
 
 
 def _rails(record: FleetRecord, family: Family, base: float) -> Iterator[Oddity]:
-    """Rails all of whose ends are slow, against the other rails; their own positions are not taken out here."""
+    """Rails on which all ends are slow, compared with the other rails; positions on the node are not removed here."""
     if family.kind != "network":
         return
     rail_of = _rail_namer(record)
@@ -227,7 +227,7 @@ def _rail_namer(record: FleetRecord) -> Callable[[Spot], str]:
 
 
 def _paths(family: Family, base: float) -> Iterator[Oddity]:
-    """Pairs that are slow although both ends are fast with others: what lies between them is odd."""
+    """Pairs that are slow although both ends are fast with other partners: the path between them is odd."""
     for scored in family.scored:
         measure = scored.measure
         below = _below_ends(measure, scored.values)
@@ -256,14 +256,14 @@ def _below_ends(measure: Measure, ends: Mapping[At, float]) -> dict[At, float]:
 
 
 def is_split(odd: Sequence[Oddity]) -> bool:
-    """Whether too many places of one level and family are odd for the others to be their yardstick."""
+    """Whether so large a share of places of one level and family is odd that the rest cannot be the yardstick."""
     named = [one for one in odd if one.is_named]
     return bool(named) and named[0].peers > FEWEST_PEERS + 1 and len(named) > _SPLIT * named[0].peers
 
 
 @dataclass(frozen=True, slots=True)
 class SplitMeasure:
-    """A measure in which a quarter of the places and more is far below the median: no odd one, but two kinds."""
+    """A measure with a quarter of the places or more far below the median: two kinds of places, not an odd one."""
 
     scored: Scored
     loss: float
@@ -271,7 +271,7 @@ class SplitMeasure:
 
 
 def find_splits(found: Sequence[Family]) -> Iterator[SplitMeasure]:
-    """Measures whose lower quartile is twice as far below the median as is worth something."""
+    """Measures whose lower quartile is below the median by at least twice the loss that is worth an action."""
     for family in found:
         for scored in family.scored:
             ordered = sorted(scored.relative.values())
@@ -282,5 +282,5 @@ def find_splits(found: Sequence[Family]) -> Iterator[SplitMeasure]:
 
 
 def _loss(relative: Sequence[float]) -> float:
-    """The share that is missing, of distances from the median."""
+    """The missing share that corresponds to these distances from the median."""
     return 1 - math.exp(median(list(relative)))

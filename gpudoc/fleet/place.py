@@ -1,4 +1,4 @@
-"""Which of the processes this one is, and where they meet: read from what srun, torchrun or mpirun left behind."""
+"""This process's rank and the meeting place, read from the variables that srun, torchrun or mpirun set."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from gpudoc.errors import GpudocError
 from gpudoc.fleet.record import Engine
 from gpudoc.patterns import ASCII, Pattern
 
-# an engine's names for RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE; torchrun's own come first, since one may
-# start another: torchrun inside a step of SLURM sets both
+# an engine's names for RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE; torchrun's come first, since engines can
+# be nested: inside torchrun in a step of SLURM both are set
 _NAMES: tuple[tuple[Engine, tuple[str, str, str, str]], ...] = (
     ("torchrun", ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")),
     (
@@ -38,8 +38,8 @@ _NO_MEETING = "MASTER_ADDR and MASTER_PORT must say where the processes meet"
 class EnginePlace:
     """One process of the engine: its rank among `world`, and where rank 0's store is.
 
-    `nodes` are the hosts that the engine named, empty where it names none; `agent_store` means that torchrun keeps the
-    store. `attempt` tells a restarted run from the one before.
+    `nodes` are the hosts that the engine named, empty if it named none; `agent_store` means that torchrun keeps the
+    store. `attempt` distinguishes a restarted run from the previous one.
     """
 
     engine: Engine
@@ -55,13 +55,13 @@ class EnginePlace:
 
 
 def find_place(environment: Mapping[str, str] | None = None) -> EnginePlace:
-    """This process's place; alone when no engine started it. GpudocError for numbers that cannot be."""
+    """This process's place; alone if no engine started it. GpudocError for impossible numbers."""
     variables = os.environ if environment is None else environment
-    # in a pod the host is called like the pod; the manifest in docs/fleet.md says which node it is
+    # in a pod the host name is the pod's name; the manifest in docs/fleet.md names the node
     host = variables.get("SLURMD_NODENAME") or variables.get("NODE_NAME") or socket.gethostname()
     for engine, names in _NAMES:
         rank, world, local, beside = names
-        # hydra's PMI_RANK is also what srun sets; who started it says how many are on a node
+        # srun sets hydra's PMI_RANK, too; only the engine that started this process sets its local rank
         if rank in variables and world in variables and (engine == "torchrun" or local in variables):
             break
     else:
@@ -94,7 +94,7 @@ def _with_meeting(place: EnginePlace, num_here: int, variables: Mapping[str, str
     if place.engine == "torchrun":
         raise GpudocError(f"RANK is set, and {_NO_MEETING}", hint="start it with torchrun")
     if place.nodes:
-        # ranks are numbered from the first node on, unless somebody asked srun for another order
+        # ranks are numbered from the first node on, unless the user asked srun for another order
         return replace(place, address=address or place.nodes[0], port=_port_of(variables))
     if num_here == place.world:
         return replace(place, port=_port_of(variables))
@@ -105,10 +105,10 @@ def _with_meeting(place: EnginePlace, num_here: int, variables: Mapping[str, str
 
 
 def _port_of(variables: Mapping[str, str]) -> int:
-    """A port that all processes of this job find by themselves, and another job hardly."""
+    """A port that all processes of this job compute independently, and that another job is unlikely to get."""
     job = variables.get("SLURM_JOB_ID", "")
     if job.isdecimal():
-        # as the sbatch file of `gpudoc train --slurm` has it; a second step of the same job meets next to it
+        # the same port as in the sbatch file of `gpudoc train --slurm`; a second step of the job uses the next one
         step = variables.get("SLURM_STEP_ID", "0")
         return 20000 + (int(job) + (int(step) if step.isdecimal() else 0)) % 20000
     name = variables.get("PMIX_NAMESPACE") or variables.get("OMPI_MCA_ess_base_jobid") or variables.get("PMI_ID", "")
@@ -116,7 +116,7 @@ def _port_of(variables: Mapping[str, str]) -> int:
 
 
 def is_host(text: str) -> bool:
-    """Whether a text can be the name of a host, and so a word that a script may take."""
+    """Whether a text can be the name of a host, and is therefore safe as a word in a script."""
     return _HOST.fullmatch(text) is not None
 
 

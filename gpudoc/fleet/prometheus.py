@@ -12,7 +12,7 @@ Labels = dict[str, str]
 
 
 def to_prometheus(record: FleetRecord, verdict: FleetVerdict) -> str:
-    """Gauges by node and GPU. What was not measured has no sample: an alert on absence sees it."""
+    """Gauges by node and GPU. Unmeasured values have no sample, so an alert on absence notices them."""
     blocks = [
         _gauge("gpudoc_fleet_value", "Median of the samples of the first measurement.", _values(record, verdict)),
         _gauge(
@@ -46,7 +46,7 @@ def _escaped(value: str) -> str:
 
 
 def _place(record: FleetRecord, spot: Spot) -> Labels:
-    """A node by its position and the digits that follow it; a GPU by its position and the card's digits."""
+    """Labels of a place: a node's position and id, and for a GPU also its position and the card's id."""
     node = record.nodes[spot.node]
     labels = {"node": str(spot.node), "node_id": "" if isinstance(node.id, Absent) else node.id}
     if spot.gpu >= 0:
@@ -59,7 +59,7 @@ def _values(record: FleetRecord, verdict: FleetVerdict) -> Iterator[tuple[Labels
     for family in verdict.families:
         for scored in family.scored:
             measure = scored.measure
-            # only what a measure may be told apart by: a parameter's name is its own label
+            # only labels that distinguish measures: each parameter's name is a label
             own = {name: str(value) for name, value in measure.parameters.items()}
             shared = {"measure": measure.name, "load": measure.load, "scope": measure.scope, "unit": measure.unit} | own
             for at, value in scored.values.items():

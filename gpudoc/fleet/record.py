@@ -1,6 +1,6 @@
-"""The words of a fleet: what was measured on which GPUs of which nodes, by whom, and who did not answer.
+"""The data types of a fleet: figures by GPU and node, how they were measured, and the parts that did not answer.
 
-History of SCHEMA gpudoc.fleet.v1 and FLEET_VERSION (raise it whenever a figure is measured in another way):
+History of SCHEMA gpudoc.fleet.v1 and FLEET_VERSION (raise it whenever a figure is measured differently):
 1: first.
 """
 
@@ -20,9 +20,9 @@ FLEET_VERSION = 1
 
 Parameter = str | int | float
 Better = Literal["higher", "lower"]
-# alone: nobody else measures on the node; together: every GPU of the node does the same at once
+# alone: nothing else is measured on the node; together: every GPU of the node does the same at once
 Load = Literal["alone", "together"]
-# what one reading is of: a GPU; a node; two spots and what lies between them; spots that share a rail; any larger set
+# the object of one reading: a GPU; a node; two spots and the path between them; spots that share a rail; a larger set
 Scope = Literal["gpu", "node", "pair", "rail", "group"]
 Reason = Literal["died", "hung", "no gpudoc", "another version", "unreadable"]
 Engine = Literal["srun", "torchrun", "mpirun", "none"]
@@ -39,7 +39,7 @@ class Spot(NamedTuple):
 class FleetGpu:
     """One GPU as its node describes it; what its ceilings are made of is here, so a saved record can be judged again.
 
-    `id` follows the card from node to node and names nobody (`card_id`). `rail` is the network device next to it.
+    `id` follows the card from node to node and identifies nobody (`card_id`). `rail` is the network device next to it.
     """
 
     index: int
@@ -88,7 +88,7 @@ class FleetGpu:
 class MissingPart:
     """Why a node, or a part of what it was to measure, is not in the record: `during` names what was under way.
 
-    `attempts` counts how often it was asked, each time from the start.
+    `attempts` is the number of times it was asked, each time from the start.
     """
 
     reason: Reason
@@ -102,10 +102,10 @@ class FleetNode:
     """One node: its GPUs, its software, what doctor said of it, and why it fell silent, if it did.
 
     `host` is known only inside the allocation: it never enters a document. `id` follows the machine from record to
-    record and names nobody (`node_id`). `versions` has the keys driver, cuda, cublas, nccl, torch, kernel, container,
-    python, gpudoc and whatever else may differ; on a CPU, driver and cublas name what stands in their place.
-    `clock_offset_s` is this node's clock less rank 0's. `findings_again` are the ids of what a second run of doctor,
-    in a new process, found too.
+    record and identifies nobody (`node_id`). `versions` has the keys driver, cuda, cublas, nccl, torch, kernel,
+    container, python, gpudoc and others that may differ; on a CPU, driver and cublas name their replacements.
+    `clock_offset_s` is this node's clock minus rank 0's. `findings_again` are the ids of findings that a second run of
+    doctor, in a new process, confirmed.
     """
 
     gpus: tuple[FleetGpu, ...] = ()
@@ -126,7 +126,7 @@ class FleetNode:
 class FleetReading:
     """Raw samples of one measure at one place, never averaged; without samples `failed` says why.
 
-    `at` is one spot, or all that took part. `context` holds numbers read while sampling: sm_clock_mhz,
+    `at` is one spot, or all spots that took part. `context` holds numbers read while sampling: sm_clock_mhz,
     memory_clock_mhz, temperature_c, power_w, throttled_share, link_generation, link_width, step_s.
     """
 
@@ -142,7 +142,7 @@ class Measure:
     folder of a node; busbw as nccl-tests defines it for collectives.
 
     `attempt` 1 is measured everywhere. 2 is the second, independent measurement: in new processes, at the spots that
-    looked odd and at others with them. What was meant to take part and has no reading is named as not measured.
+    looked odd and at other spots. A spot that should take part but has no reading is reported as not measured.
     """
 
     name: str
@@ -156,7 +156,7 @@ class Measure:
 
     @property
     def key(self) -> str:
-        """What makes two measures the same but for the attempt: 'matmul dtype=bf16 together'."""
+        """The identity of a measure except for the attempt: 'matmul dtype=bf16 together'."""
         rest = [f"{name}={self.parameters[name]}" for name in sorted(self.parameters)]
         return " ".join([self.name, *rest, *([self.scope] if self.scope != "gpu" else []), self.load])
 
@@ -166,8 +166,8 @@ class Digest:
     """What one deterministic product gave on one GPU: each digest that was seen, and how often.
 
     More than one means that the GPU disagrees with itself. `product` names the inputs, the shape and the type;
-    `algorithm` what computed it, where that is known. Votes are among GPUs of equal model, driver, cuBLAS, product and
-    algorithm.
+    `algorithm` is the one that computed it, if known. GPUs of equal model, driver, cuBLAS, product and algorithm vote
+    together.
     """
 
     product: str
@@ -191,7 +191,7 @@ class FleetRecord:
 
     @property
     def is_of_cpus(self) -> bool:
-        """Whether what was measured are processes on CPUs, one in the place of each GPU."""
+        """Whether processes on CPUs were measured, each in place of a GPU."""
         gpus = [gpu for node in self.nodes for gpu in node.gpus]
         known = [fact for gpu in gpus for fact in (gpu.memory_bytes, gpu.capability, gpu.pci_address)]
         return bool(gpus) and all(isinstance(fact, Absent) for fact in known)
@@ -204,10 +204,10 @@ class FleetRecord:
 
 
 def card_id(uuid: str) -> str:
-    """Twelve digits that follow a card and tell nothing: its UUID is random, so nobody finds it from them."""
+    """Twelve digits that follow a card but reveal nothing: its UUID is random and cannot be found from them."""
     return hashlib.sha256(f"gpudoc card {uuid}".encode()).hexdigest()[:12]
 
 
 def node_id(machine_id: str) -> str:
-    """Twelve digits that follow an installed system, from /etc/machine-id as its manual page asks: never itself."""
+    """Twelve digits that follow an installed system: a hash of /etc/machine-id, as its manual page requires."""
     return hmac.new(machine_id.strip().encode(), b"gpudoc node", hashlib.sha256).hexdigest()[:12]

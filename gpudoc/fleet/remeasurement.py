@@ -1,4 +1,4 @@
-"""The second, independent measurement: nobody drains a node after one, so one that looks odd is measured again."""
+"""The second, independent measurement: one is not enough to drain a node, so odd places are measured again."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from gpudoc.fleet.stages import Scheme
 from gpudoc.fleet.verdict import Suspect, suspects
 from gpudoc.progress import Progress
 
-# a child that hung is asked for so little that only another hang keeps it from answering
+# an order for a child that hung, so small that only another hang prevents the answer
 _PROOF = {"do": "steps", "seconds": 0.5}
 
 
 def measure_again(conductor: Conductor, scheme: Scheme, progress: Progress) -> None:
-    """Measure what looks odd once more, in new processes, together with others; and ask the silent ones again."""
+    """Measure odd places once more in new processes, together with other places; and ask silent nodes again."""
     found = suspects(conductor.ledger.record(conductor.roster))
     if not found:
         return
@@ -34,7 +34,7 @@ def measure_again(conductor: Conductor, scheme: Scheme, progress: Progress) -> N
 
 
 def _stages_of(found: Iterable[Suspect]) -> list[stages.Run]:
-    """What is to run again, each once and in the order of the first time."""
+    """The stages to run again, each once and in the original order."""
     wanted = {_stage_of(one.measure) for one in found if one.measure is not None}
     wanted |= {stages.measure_digests for one in found if one.what == "digest"}
     order = (
@@ -70,7 +70,7 @@ def _examine_again(conductor: Conductor, nodes: Iterable[int]) -> None:
 
 
 def _ask_again(conductor: Conductor, node: Node) -> None:
-    """A node that is still silent, or hangs again, was asked twice; one that answers now is only mentioned."""
+    """Count a second attempt for a node that is still silent or hangs again; a node that answers now is not drained."""
     assert node.missing is not None
     hung = [unit for unit in node.units if unit.gone and unit.rank in node.ranks]
     for unit in hung:

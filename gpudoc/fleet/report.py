@@ -1,4 +1,4 @@
-"""A record with its verdict and what it is compared to, as every command shows, writes and returns it."""
+"""A record with its verdict and comparison, as every command shows, writes and returns it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gpudoc.writing import write_whole
 
 @dataclass(frozen=True, slots=True)
 class FleetReport:
-    """What is shown at the end of a run, or of judging a saved one."""
+    """The report at the end of a run, or about a saved record."""
 
     record: FleetRecord
     verdict: FleetVerdict
@@ -29,9 +29,9 @@ class FleetReport:
 
     @staticmethod
     def of(record: FleetRecord, old: FleetRecord | None = None, ignore: Sequence[str] = ()) -> FleetReport:
-        """The report of `record`, compared to `old` when there is one; GpudocError when they cannot be compared.
+        """The report of `record`, compared to `old` if given; GpudocError if they cannot be compared.
 
-        Findings whose id is in `ignore` are left out, also of the verdict.
+        Findings whose id is in `ignore` are left out, also from the verdict.
         """
         verdict = judge(record, ignore)
         if old is None:
@@ -40,23 +40,23 @@ class FleetReport:
 
     @property
     def exit_code(self) -> ExitCode:
-        """130 interrupted; 1 something must be drained, is broken, got worse, or could not be judged."""
+        """130 if interrupted; 1 if something must be drained, is broken, got worse, or could not be judged."""
         if self.record.interrupted:
             return ExitCode.INTERRUPTED
         worse = self.comparison is not None and self.comparison.is_worse
         return ExitCode.BAD_ANSWER if worse else self.verdict.exit_code
 
     def to_json(self) -> dict[str, object]:
-        """The document gpudoc.fleet.v1 with its `verdict`, and `comparison` where there is one."""
+        """The document gpudoc.fleet.v1 with its `verdict`, and `comparison` if there is one."""
         document = record_to_json(self.record) | {"verdict": verdict_to_json(self.verdict)}
         if self.comparison is not None:
             document["comparison"] = comparison_to_json(self.comparison)
         return document
 
     def to_doctor(self) -> Report:
-        """The same as a report of doctor: its findings, what passed, and what was not judged, as not checked."""
+        """The same as a report of doctor: findings, passed parts, and unjudged parts as not checked."""
         verdict = self.verdict
-        # a part of the fleet passed when all of it was judged and nothing of it is odd
+        # a part of the fleet passed if all of it was judged and none of it is odd
         open_ = {one.what for one in verdict.unjudged} | {name for one in verdict.named for name in one.families}
         return Report(
             source="fleet",
@@ -121,7 +121,7 @@ def verdict_to_json(verdict: FleetVerdict) -> dict[str, object]:
 
 
 def comparison_to_json(comparison: FleetComparison) -> dict[str, object]:
-    """What changed as plain values; places are the newer record's."""
+    """The changes as plain values; places are the newer record's."""
     return _plain(asdict(comparison)) | {"is_worse": comparison.is_worse}
 
 
@@ -134,7 +134,7 @@ def _spot(spot: Spot) -> list[int]:
 
 
 def _plain(value: Mapping[str, object]) -> dict[str, object]:
-    """Places as short lists and figures short, as everywhere in the document."""
+    """The values with places as short lists and rounded figures, as everywhere in the document."""
     plain = _walk(value)
     assert isinstance(plain, dict)
     return plain
@@ -151,7 +151,7 @@ def _walk(value: object) -> object:
 
 
 def save_report(path: Path, report: FleetReport) -> Path:
-    """Write the record, judged, or the figures for Prometheus when the name ends in .prom; GpudocError as usual."""
+    """Write the judged record, or the figures for Prometheus if the name ends in .prom; GpudocError on failure."""
     if path.suffix.lower() == ".prom":
         return write_whole(path, to_prometheus(report.record, report.verdict), hint="--out fleet.prom")
     return save_document(path, report.to_json())

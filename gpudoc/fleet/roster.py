@@ -1,4 +1,4 @@
-"""Who takes part: nodes, the processes on each, and which process has which GPU; rank 0 decides it once."""
+"""The participants: nodes, the processes on each, and the GPUs of each process; rank 0 decides once."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class Node:
 
 @dataclass(slots=True)
 class Roster:
-    """All nodes, in the order of their first ranks; those that nobody spoke from come last."""
+    """All nodes, in the order of their first ranks; silent nodes come last."""
 
     nodes: list[Node]
 
     def units(self) -> list[Unit]:
-        """Those that still take part, node by node."""
+        """The units that still take part, node by node."""
         return [unit for node in self.nodes for unit in node.units if not unit.gone]
 
     def leaders(self) -> list[int]:
@@ -49,7 +49,7 @@ class Roster:
         return [node.ranks[0] for node in self.nodes if node.ranks]
 
     def ranks(self) -> list[int]:
-        """All that still take part."""
+        """All ranks that still take part."""
         return [rank for node in self.nodes for rank in node.ranks]
 
     def node_of(self, rank: int) -> Node:
@@ -57,7 +57,7 @@ class Roster:
         return next(node for node in self.nodes if rank in node.ranks)
 
     def lose(self, rank: int, missing: MissingPart) -> None:
-        """A rank that takes part no more, with its units; the first reason of a node is kept."""
+        """Remove a rank and its units from the participants; the first reason of a node is kept."""
         node = self.node_of(rank)
         node.ranks.remove(rank)
         node.lost.append(rank)
@@ -68,8 +68,8 @@ class Roster:
 
 
 def make_roster(hellos: Mapping[int, Message | str], world: int, own_version: str, hosts: Iterable[str]) -> Roster:
-    """The roster from what the ranks said; those that did not, said something else, or are of another version are
-    missing from it and named. `hosts` are the ones that the engine knows.
+    """The roster from the ranks' greetings; ranks without a valid greeting or with another version are missing from
+    it, and it names them. `hosts` are the hosts that the engine knows.
     """
     known = frozenset(_short(host) for host in hosts)
     hellos = {rank: _with_a_host(told, known) for rank, told in hellos.items()}
@@ -89,7 +89,7 @@ def make_roster(hellos: Mapping[int, Message | str], world: int, own_version: st
         node.ranks.append(rank)
         node.sharers += [str(told["sharers"])] if told.get("sharers") else []
         problem = str(told.get("problem") or ("no GPU is visible here" if told.get("kind") not in best else ""))
-        # it has nothing to measure, and doctor may know why
+        # it has nothing to measure, but doctor may know why
         devices[rank] = {} if problem else cast("Mapping[str, str]", told["devices"])
         if problem:
             node.missing = node.missing or MissingPart("died", problem, "looking for its GPUs")
@@ -100,7 +100,7 @@ def make_roster(hellos: Mapping[int, Message | str], world: int, own_version: st
 
 
 def _with_a_host(told: Message | str, known: frozenset[str]) -> Message | str:
-    """A greeting, or why it is none: its host is a word for scripts that drain nodes, and one that the engine knows."""
+    """The greeting, or why it is invalid: scripts drain nodes by its host, so that must be a name the engine knows."""
     if isinstance(told, str):
         return told
     host = told.get("host")
@@ -124,11 +124,11 @@ def _objection(told: Message, own_version: str) -> MissingPart | None:
 
 
 def _share_out(node: int, ranks: list[int], devices: Mapping[int, Mapping[str, str]]) -> list[Unit]:
-    """Every GPU of a node once: to the process that has the fewest, among those that see it."""
+    """Assign every GPU of a node once: to the process with the fewest GPUs among those that see it."""
     seen: dict[str, list[tuple[int, str]]] = {}
     for rank in ranks:
         for device, address in devices[rank].items():
-            # what has no address is nobody else's
+            # a device without an address belongs to one rank only
             seen.setdefault(address or f"{rank} {device}", []).append((rank, device))
     load = dict.fromkeys(ranks, 0)
     units = []
@@ -142,7 +142,7 @@ def _share_out(node: int, ranks: list[int], devices: Mapping[int, Mapping[str, s
 def _unheard(
     silent: list[int], hellos: Mapping[int, Message | str], nodes: Mapping[str, Node], hosts: Iterable[str]
 ) -> list[Node]:
-    """Nodes that only the engine knows, and ranks of which not even that is known."""
+    """Silent nodes that only the engine knows, and silent ranks on unknown nodes."""
     short = {_short(host) for host in nodes}
     unseen = [host for host in hosts if _short(host) not in short]
     garbled = [(rank, str(hellos[rank])) for rank in silent if rank in hellos]

@@ -1,13 +1,13 @@
 """How odd each place is in each kind of measure: its distance from its peers in robust standard deviations.
 
-The yardstick. A value is the median of its samples; r is the logarithm of value over the peers' median, turned so that
-less than 0 is worse. Peers have the same model, and from sixteen nodes on the same position on the node, since what is
-far from the CPU or last in the air flow is slower everywhere. The spread is 1.4826 times the median of |r|, of the
-worse half where that is wider; from 400 peers on it is read from the lower tail (`yardstick`). With few peers the
-published spread stands in as if sixteen more had been seen (`SPREADS`), and the samples' own noise is the least it is.
+The yardstick. A value is the median of its samples; r is the logarithm of value over the peers' median, with the sign
+such that less than 0 is worse. Peers have the same model, and from sixteen nodes on the same position on the node,
+since a GPU far from the CPU or last in the air flow is slower on every node. The spread is 1.4826 times the median of
+|r|, or that of the worse half if it is wider; from 400 peers on the lower tail gives it (`yardstick`). With few peers
+the published spread counts as sixteen further peers (`SPREADS`). The spread is never less than the samples' own noise.
 
-Measures of one kind under one load are one family: their mean z, in units of that mean's spread over the peers. One
-measure by itself, the others being as usual, has to be ALONE further away.
+Measures of one kind under one load are one family: their mean z, in units of that mean's spread over the peers. If
+only one measure is odd and the others are as usual, it must be ALONE further away.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ At = tuple[Spot, ...]
 
 # Relative standard deviations between healthy GPUs of one model. compute: 8 % between the whiskers of a box
 # plot, which is 5.4 standard deviations of a normal spread (Sinha et al., SC22, arXiv 2208.11035, its abstract's 8 %
-# read that way; its figures were not opened on 2026-11-22). The others are no one's publication but assumptions of
-# gpudoc, to be replaced by what fleets show; they decide only where there are few peers.
+# read that way; its figures were not opened on 2026-11-22). The others are not published but assumptions of
+# gpudoc, to be replaced by data from fleets; they matter only with few peers.
 SPREADS: Mapping[str, float] = {
     "compute": 0.015,
     "memory": 0.005,
@@ -39,22 +39,22 @@ SPREADS: Mapping[str, float] = {
     "storage": 0.10,
     "other": 0.05,
 }
-# how many peers the published spread counts as
+# the published spread counts as this number of peers
 WEIGHT = 16
 # from this many nodes on, positions on the node are compared with themselves
 _NODES_FOR_POSITIONS = 16
-# fewer places tell that they differ, not which is odd
+# fewer places show that they differ, but not which one is odd
 FEWEST_PEERS = 3
-# measures of one kind follow each other: their mean z spreads less than each
+# measures of one kind are correlated: their mean z has a smaller spread than each of them
 _MEAN_SPREAD = 0.9
-# how many standard deviations more one measure alone needs, and from where on it is looked at
+# the extra standard deviations that one measure alone needs, and the z from which it is considered
 ALONE, _LOOK_AT = 1.0, -3.0
-# pairs of one end that differ by less differ by chance
+# pairs with a common end whose values differ by less differ by chance
 _NEAR = 0.03
-# below this a collective tells of latency
+# below this size a collective measures latency
 _BANDWIDTH_BYTES = MIB
 _CONSISTENT = 1.4826
-# from so many on, the lower tail itself says how wide it is; quantiles of the normal distribution
+# from this number of peers on, the lower tail itself gives its width; quantiles of the normal distribution
 _MANY, _WIDER, _Z4, _Z20, _ROUNDS = 400, 1.5, 0.6745, 1.6449, 3
 _FLOOR = -6.0
 
@@ -102,7 +102,7 @@ class Family:
 
 
 def kind_of(measure: Measure) -> str:
-    """Which part of a machine a measure is about; one of SPREADS."""
+    """The part of a machine that a measure concerns; a key of SPREADS."""
     for starts, kind in _KINDS:
         if measure.name.startswith(starts):
             return kind
@@ -115,7 +115,7 @@ def kind_of(measure: Measure) -> str:
 
 
 def families(record: FleetRecord) -> tuple[Family, ...]:
-    """Every measure of the record scored, by kind, load and whether it is of GPUs, nodes, ends of links or groups."""
+    """The scores of all measures of the record, grouped by kind, load and scope (GPUs, nodes, link ends, groups)."""
     firsts = [measure for measure in record.measures if measure.attempt == 1]
     later: dict[str, list[Measure]] = {}
     for measure in record.measures:
@@ -133,9 +133,9 @@ def families(record: FleetRecord) -> tuple[Family, ...]:
 def score(
     measure: Measure, record: FleetRecord, later: Sequence[Measure] = (), cohort_of: Callable[[At], str] | None = None
 ) -> Scored:
-    """One measure of the first attempt against its peers, and what later attempts gave at the same places.
+    """One measure of the first attempt against its peers, and the results of later attempts at the same places.
 
-    `cohort_of` is `cohorts(record)`, made once for many measures.
+    `cohort_of` is `cohorts(record)`, computed once for many measures.
     """
     values = values_of(measure)
     groups: dict[str, list[At]] = {}
@@ -174,10 +174,10 @@ def score(
 
 
 def values_of(measure: Measure, known: Mapping[At, float] = MappingProxyType({})) -> dict[At, float]:
-    """The median of each place's samples; of pairs, what each end can do.
+    """The median of each place's samples; for pairs, the value that each end can reach.
 
-    A pair is as fast as its slower end, so an end is as good as its best pair; what it can do is then the mean of the
-    pairs in which it was the slower one. `known` is what ends could do before.
+    A pair is as fast as its slower end, so an end is as good as its best pair; its value is then the median of the
+    pairs in which it was the slower one. `known` holds earlier values of the ends.
     """
     if measure.scope != "pair":
         return {reading.at: middle(reading.samples) for reading in measure.readings if reading.samples}
@@ -191,7 +191,7 @@ def values_of(measure: Measure, known: Mapping[At, float] = MappingProxyType({})
     for at, value in pairs:
         least = min(best[spot] for spot in at)
         for spot in at:
-            # what is far below the best of its slower end is the path's doing
+            # the path causes a value far below the best of its slower end
             if best[spot] == least and abs(value - sign * least) <= _NEAR * abs(least):
                 own.setdefault(spot, []).append(value)
     there = dict.fromkeys(spot for at, _ in pairs for spot in at)
@@ -199,24 +199,24 @@ def values_of(measure: Measure, known: Mapping[At, float] = MappingProxyType({})
 
 
 def middle(values: Sequence[float]) -> float:
-    """The median, in the fewest steps: a fleet has hundreds of thousands of them."""
+    """The median, computed in few steps: a fleet needs hundreds of thousands of medians."""
     ordered = sorted(values)
     half = len(ordered) // 2
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
 def distance(value: float, centre: float, sign: float) -> float:
-    """The logarithm of value over centre, less than 0 when worse; what gives nothing at all is as bad as can be."""
+    """The logarithm of value over centre, less than 0 if worse; a value of 0 gives the worst distance, _FLOOR."""
     if centre <= 0 or value <= 0:
         return _FLOOR if value <= 0 < centre else 0.0
     return max(_FLOOR, sign * math.log(value / centre))
 
 
 def yardstick(relative: Sequence[float], prior: float) -> tuple[float, float]:
-    """Centre and robust standard deviation of distances from a median, the prior's weight among few.
+    """Centre and robust standard deviation of distances from a median; with few peers the prior has weight.
 
-    Among many it is the normal distribution through the lower quartile and the lowest twentieth: what is slow is
-    compared with how slow healthy places get, whatever the faster half does.
+    With many peers it is the normal distribution through the lower quartile and the lowest twentieth: slow places are
+    compared with the slowest healthy places, whatever the faster half does.
     """
     if not relative:
         return 0.0, prior
@@ -228,13 +228,13 @@ def yardstick(relative: Sequence[float], prior: float) -> tuple[float, float]:
         own = max(own, _CONSISTENT * middle(worse))
     if count < _MANY:
         return 0.0, _with_prior(own, count, prior)
-    # a twentieth and more may be ill: the quartile says how wide the rest can be
+    # a twentieth or more may be ill: the quartile limits the width of the rest
     centre, wide = 0.0, own
     for _ in range(_ROUNDS):
         quarter, twentieth = ordered[len(ordered) // 4], ordered[len(ordered) // 20]
         wide = min(max((quarter - twentieth) / (_Z20 - _Z4), own / _WIDER), own * _WIDER)
         centre = quarter + _Z4 * wide
-        # who is far away already does not belong to the healthy tail
+        # places that are already far away do not belong to the healthy tail
         ordered = ordered[bisect_left(ordered, centre + _LOOK_AT * wide) :]
     return centre, _with_prior(wide, count, prior)
 
@@ -244,7 +244,7 @@ def _with_prior(own: float, count: int, prior: float) -> float:
 
 
 def cohorts(record: FleetRecord) -> Callable[[At], str]:
-    """Names the models of a place, each looked up once; what is not known is a separate kind."""
+    """A function that names the models of a place, each looked up once; unknown models are a separate kind."""
 
     @functools.cache
     def model(spot: Spot) -> str:
@@ -262,7 +262,7 @@ def cohorts(record: FleetRecord) -> Callable[[At], str]:
 
 
 def _centres(members: Sequence[At], values: Mapping[At, float]) -> dict[At, float]:
-    """What each place is compared with: the median of its position over the nodes, or of all where nodes are few."""
+    """The centre for each place: the median of its position over the nodes, or of all places if nodes are few."""
     positions: dict[int, list[At]] = {}
     for at in members:
         positions.setdefault(at[0].gpu if len(at) == 1 else -1, []).append(at)
@@ -277,7 +277,7 @@ def _middle(members: Sequence[At], values: Mapping[At, float]) -> dict[At, float
 
 
 def _noise(measure: Measure) -> float:
-    """The usual standard error of a place's own median, relative to it; some hundred places tell it."""
+    """The usual standard error of a place's own median, relative to it; some hundred places are enough for it."""
     enough = [reading for reading in measure.readings if len(reading.samples) >= FEWEST_PEERS]
     errors = [_standard_error(reading) for reading in enough[:: max(1, len(enough) // 300)]]
     return middle(errors) if errors else 0.0
@@ -298,7 +298,7 @@ def _again(
     relative: Mapping[At, float],
     z: Mapping[At, float],
 ) -> dict[At, float]:
-    """r at the later attempts, the mean of several, less what all the healthy ones moved by."""
+    """r at the later attempts (the mean if several), minus the common shift of all healthy places."""
     found: dict[At, list[float]] = {}
     for values in later:
         again = {at: distance(value, centres[at], sign) for at, value in values.items() if at in centres}

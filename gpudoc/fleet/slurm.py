@@ -14,14 +14,14 @@ from gpudoc.shell import quote_path
 from gpudoc.train.start.slurm import job_lines, log_lines
 from gpudoc.writing import write_whole
 
-# what a person writes over; two are the fewest that can differ
+# defaults for the user to edit; two is the smallest number of nodes that can differ
 _NODES, _GPUS_PER_NODE, _MINUTES = 2, 8, 60
-# one task that ends with an error is to leave the others alone, who name it
+# a task that ends with an error must not end the others, which name it
 _SRUN = "srun --kill-on-bad-exit=0 --wait=0 --cpu-bind=none"
 
 
 def write_bench_job(place: Path, arguments: Sequence[str], *, on_gpu: bool) -> str:
-    """Write the job of `gpudoc bench --across` with these arguments; what to tell the user."""
+    """Write the job of `gpudoc bench --across` with these arguments; returns the message for the user."""
     own = without(arguments, "--slurm", flags=("--plain",))
     command = f"{shlex.join([sys.executable, *AS_MODULE])} gpudoc bench {shlex.join(own)} --plain"
     body = [
@@ -35,7 +35,7 @@ def write_bench_job(place: Path, arguments: Sequence[str], *, on_gpu: bool) -> s
 
 
 def write_doctor_job(place: Path, arguments: Sequence[str], *, on_gpu: bool) -> str:
-    """Write the job that examines every node and compares them; what to tell the user."""
+    """Write the job that examines every node and compares them; returns the message for the user."""
     own = without(arguments, "--slurm", "--out", flags=("--plain", "--json", "--markdown"))
     python = shlex.join([sys.executable, *AS_MODULE])
     doctor = f"{python} gpudoc doctor {shlex.join(own)}".strip()

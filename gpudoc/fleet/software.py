@@ -1,4 +1,4 @@
-"""What is not the same on all nodes: versions, firmware, the number of GPUs, clocks that are apart."""
+"""Differences between nodes: versions, firmware, the number of GPUs, clocks."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from gpudoc.facts.model import Absent, Fact
 from gpudoc.fleet.record import FleetNode, FleetRecord
 
-# what one job must share, or its ranks compute differently or do not start together
+# one job must share these; otherwise its ranks compute differently or do not start together
 ESSENTIAL = frozenset({"driver", "cuda", "cublas", "cudnn", "nccl", "torch", "python", "gpudoc", "container", "GPU"})
-# beyond this, time-outs and the order of log lines of two nodes mislead
+# beyond this difference, time-outs and the order of log lines of two nodes are misleading
 CLOCK_APART_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """One thing that differs between nodes: who has which value, which one is usual, and which nodes gave none.
+    """One thing that differs between nodes: the nodes of each value, the usual value, and nodes without one.
 
-    `usual` is None when no value has more than half of the nodes that say.
+    `usual` is None if no value has more than half of the nodes with a value.
     """
 
     what: str
@@ -29,17 +29,17 @@ class Difference:
 
     @property
     def odd(self) -> tuple[int, ...]:
-        """The nodes that have another value than the usual one."""
+        """The nodes whose value is not the usual one."""
         return tuple(n for value, nodes in self.values.items() if value != self.usual for n in nodes)
 
     @property
     def is_essential(self) -> bool:
-        """Whether one job needs it to be the same."""
+        """Whether one job needs the same value on all nodes."""
         return self.what in ESSENTIAL
 
 
 def differences(record: FleetRecord) -> tuple[Difference, ...]:
-    """What differs between the nodes that answered, what jobs need equal first."""
+    """The differences between the nodes that answered, essential ones first."""
     nodes = [(number, node) for number, node in enumerate(record.nodes) if node.missing is None or node.versions]
     names = dict.fromkeys(name for _, node in nodes for name in node.versions)
     found = [_compare(name, ((n, node.versions.get(name, Absent("not known"))) for n, node in nodes)) for name in names]
@@ -76,7 +76,7 @@ def _vbios(node: FleetNode) -> Fact[str]:
 
 
 def clocks_apart(record: FleetRecord) -> list[tuple[int, float]]:
-    """The nodes whose clock is further from rank 0's than CLOCK_APART_S and than the measurement's own error."""
+    """The nodes whose clock differs from rank 0's by more than CLOCK_APART_S plus the measurement's own error."""
     found = []
     for number, node in enumerate(record.nodes):
         offset, error = node.clock_offset_s, node.clock_error_s

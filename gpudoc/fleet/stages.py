@@ -1,4 +1,4 @@
-"""What is measured, in which order, and for how long; each stage is orders that rank 0 gives to all at once."""
+"""The stages of a run, their order and durations; each consists of orders that rank 0 gives to all at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpudoc.fleet.record import Parameter, Spot
 from gpudoc.fleet.roster import Unit
 from gpudoc.units import MIB
 
-# with this many partners each, one bad end and one bad link are told apart
+# with this many partners each, a bad end can be distinguished from a bad link
 MOST_PARTNERS = 7
 
 
@@ -43,26 +43,26 @@ CPU_CASES = {"memory": "memory_copy", "matmul": "cpu_matmul"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheme:
-    """What one run measures: times, names of stages ('' is all), and what the devices are."""
+    """The plan of one run: times, names of stages (empty: all), and the kind of devices."""
 
     times: Times
     on_gpu: bool
     only: tuple[str, ...] = ()
 
     def wants(self, name: str) -> bool:
-        """Whether a stage is to run: it is named, or one of its cases is."""
+        """Whether a stage must run: `only` names it or one of its cases, or is empty."""
         return not self.only or name in self.only or (name == "cases" and bool(set(self.only) & {*CASES, *CPU_CASES}))
 
     @property
     def cases(self) -> Mapping[str, str]:
-        """Bench's cases that every device runs, with one row of each: a device that gives nothing is noted there."""
+        """Bench's cases that every device runs, with one row of each: a device without a result is noted there."""
         known = CASES if self.on_gpu else CPU_CASES
         named = {case: row for case, row in known.items() if case in self.only}
         return named or known
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Bytes of collectives; without GPUs no network is filled by more."""
+        """Bytes of collectives; without GPUs larger sizes do not fill a network better."""
         return SIZES if self.on_gpu else tuple(size for size in SIZES if size <= 16 * MIB)
 
     @property
@@ -81,7 +81,7 @@ Run = Callable[[Conductor, Scheme], None]
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A part of the run: its name for --only, what is said of it, about how long it takes, and what it does."""
+    """A part of the run: its name for --only, its description, its approximate duration, and its function."""
 
     name: str
     meaning: str
@@ -90,7 +90,7 @@ class Stage:
 
 
 def all_stages(scheme: Scheme, most_units: int) -> tuple[Stage, ...]:
-    """The stages of a run in their order; `most_units` is how many the fullest node has."""
+    """The stages of a run in their order; `most_units` is the number of units on the fullest node."""
     times = scheme.times
     stages = (
         Stage("doctor", "doctor on every node", 5.0, describe),
@@ -103,7 +103,7 @@ def all_stages(scheme: Scheme, most_units: int) -> tuple[Stage, ...]:
         Stage("pairs", "halves and pairs", (MOST_PARTNERS + 1) * times.pair, measure_pairs),
         Stage("clock", "clocks", 1.0, compare_clocks),
     )
-    # without a description there is nobody to be odd
+    # without a description there are no places to judge
     return tuple(stage for stage in stages if stage.name == "doctor" or scheme.wants(stage.name))
 
 
@@ -111,7 +111,7 @@ STAGES = ("host", "cases", "steps", "digests", "collectives", "pairs", "clock")
 
 
 def check_names(only: Sequence[str]) -> None:
-    """GpudocError for a stage that does not exist."""
+    """Raises GpudocError for a stage that does not exist."""
     known = tuple(dict.fromkeys((*STAGES, *CASES, *CPU_CASES)))
     for name in only:
         if name not in known:
@@ -119,7 +119,7 @@ def check_names(only: Sequence[str]) -> None:
 
 
 def describe(conductor: Conductor, _: Scheme) -> None:
-    """Every process tells of its GPUs, the first of each node also of its software and what doctor finds."""
+    """Every process describes its GPUs; the first of each node also its software and doctor's findings."""
     roster = conductor.roster
     leaders = set(roster.leaders())
     orders = {rank: {"do": "node", "leads": rank in leaders} for rank in roster.ranks()}
@@ -130,7 +130,7 @@ def describe(conductor: Conductor, _: Scheme) -> None:
 
 
 def measure_hosts(conductor: Conductor, scheme: Scheme) -> None:
-    """Loader and storage, by the first process of each node."""
+    """Measure loader and storage in the first process of each node."""
     seconds = scheme.times.host
     orders = [
         (Unit(Spot(number), node.ranks[0], "cpu"), {"do": "cases", "cases": ["loader", "folder"], "seconds": seconds})
@@ -141,7 +141,7 @@ def measure_hosts(conductor: Conductor, scheme: Scheme) -> None:
 
 
 def measure_alone(conductor: Conductor, scheme: Scheme) -> None:
-    """One device of every node after the other: what it does when nothing else takes power or air."""
+    """Measure one device per node at a time: its speed while no other device takes power or cooling."""
     turns: dict[int, list[Unit]] = {}
     for unit in conductor.units():
         turns.setdefault(unit.spot.gpu, []).append(unit)
@@ -150,14 +150,14 @@ def measure_alone(conductor: Conductor, scheme: Scheme) -> None:
 
 
 def measure_together(conductor: Conductor, scheme: Scheme) -> None:
-    """All devices at once, as a job uses them."""
+    """Measure all devices at once, as a job uses them."""
     run_cases(conductor, scheme, conductor.units(), Circumstances(load="together"), scheme.times.together)
 
 
 def run_cases(
     conductor: Conductor, scheme: Scheme, units: Iterable[Unit], setting: Circumstances, seconds: float
 ) -> None:
-    """Bench's cases on these units at once."""
+    """Run bench's cases on these units at once."""
     order = {"do": "cases", "cases": list(scheme.cases), "seconds": seconds}
     what = "measuring one device of each node" if setting.load == "alone" else "measuring all devices at once"
     wanted = [(unit, order) for unit in units if not unit.gone]
@@ -165,7 +165,7 @@ def run_cases(
 
 
 def measure_steps(conductor: Conductor, scheme: Scheme) -> None:
-    """The quickstart's step on every device at once."""
+    """Run the quickstart's step on every device at once."""
     order = {"do": "steps", "seconds": scheme.times.steps}
     wanted = [(unit, order) for unit in conductor.units()]
     setting = Circumstances(load="together")
@@ -173,7 +173,7 @@ def measure_steps(conductor: Conductor, scheme: Scheme) -> None:
 
 
 def measure_digests(conductor: Conductor, scheme: Scheme) -> None:
-    """Deterministic products on every device at once, straight after other load."""
+    """Run deterministic products on every device at once, immediately after other load."""
     order = {"do": "digests", "size": scheme.digest_size, "seconds": scheme.times.digests}
     wanted = [(unit, order) for unit in conductor.units()]
     setting = Circumstances(load="together")
@@ -181,7 +181,7 @@ def measure_digests(conductor: Conductor, scheme: Scheme) -> None:
 
 
 def measure_collectives(conductor: Conductor, scheme: Scheme) -> None:
-    """Within every node, over rails, over all; where two of these are the same group, once."""
+    """Run collectives within every node, over rails, and over all; equal groups only once."""
     sweep = Exchange(operations=OPERATIONS, sizes=scheme.sizes, seconds=scheme.times.sweep)
     units = conductor.units()
     nodes, rails = by(units, lambda unit: unit.spot.node), by(units, lambda unit: unit.spot.gpu)
@@ -198,7 +198,7 @@ def measure_collectives(conductor: Conductor, scheme: Scheme) -> None:
 
 
 def measure_pairs(conductor: Conductor, scheme: Scheme) -> None:
-    """Halves of the fleet, then pairs along each rail, every unit with several partners: what finds a bad link."""
+    """Measure halves of the fleet, then pairs along each rail with several partners per unit, to find a bad link."""
     units = conductor.units()
     what = Exchange(operations=("all_reduce",), sizes=(scheme.pair_size,), seconds=scheme.times.pair)
     nodes = by(units, lambda unit: unit.spot.node)
@@ -220,9 +220,9 @@ def measure_pairs(conductor: Conductor, scheme: Scheme) -> None:
 
 
 def rounds(count: int, most: int = MOST_PARTNERS) -> list[list[tuple[int, int]]]:
-    """Rounds of disjoint pairs of 0 to count - 1 in which nobody meets anybody twice; at most `most` of them.
+    """Rounds of disjoint pairs of 0 to count - 1 in which no two meet twice; at most `most` rounds.
 
-    The circle method of tournaments: one stays, the others move on by one place.
+    The circle method of tournaments: one number stays, the others move by one place.
     """
     ring = list(range(count + count % 2))
     found = []
@@ -234,7 +234,7 @@ def rounds(count: int, most: int = MOST_PARTNERS) -> list[list[tuple[int, int]]]
 
 
 def compare_clocks(conductor: Conductor, _: Scheme) -> None:
-    """The clocks of all nodes, as they leave a barrier together."""
+    """Compare the clocks of all nodes when they leave a barrier together."""
     first = by(conductor.units(), lambda unit: unit.spot.node)
     units = tuple(group[0] for group in first.values())
     if len(units) > 1:
@@ -243,7 +243,7 @@ def compare_clocks(conductor: Conductor, _: Scheme) -> None:
 
 
 def by(units: Iterable[Unit], key: Callable[[Unit], int]) -> Mapping[int, list[Unit]]:
-    """The units in groups, in the order of first sight."""
+    """The units in groups, in the order of first occurrence."""
     found: dict[int, list[Unit]] = {}
     for unit in units:
         found.setdefault(key(unit), []).append(unit)
@@ -251,5 +251,5 @@ def by(units: Iterable[Unit], key: Callable[[Unit], int]) -> Mapping[int, list[U
 
 
 def spots(units: Iterable[Unit]) -> tuple[Spot, ...]:
-    """Where they are."""
+    """The places of the units."""
     return tuple(unit.spot for unit in units)

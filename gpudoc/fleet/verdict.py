@@ -1,7 +1,7 @@
 """A record in, a verdict out: which GPU, node, link, rail or switch is odd, what to do, and what it costs a job.
 
-A pure function of the record. Nothing that was not measured counts as healthy, and nobody is drained on one
-measurement: `suspects` says what to measure a second time.
+A pure function of the record. Unmeasured parts never count as healthy, and no node is drained after only one
+measurement: `suspects` lists what to measure a second time.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from gpudoc.fleet.scores import FEWEST_PEERS, At, Family, families
 from gpudoc.fleet.software import Difference, differences
 from gpudoc.fleet.wording import corrupt_finding, failed_finding, slow_finding, split_finding, spot_name, spots_name
 
-# kinds of which a slow one is told, and no node is taken out for it
+# kinds in which slow places are reported, but no node is drained for them
 _WATCHED = frozenset({"storage", "latency", "other"})
 _DRAINED_LEVELS = frozenset({"gpu", "node", "link"})
 
 
 @dataclass(frozen=True, slots=True)
 class Unjudged:
-    """What could not be judged, where, and why: never counted as healthy."""
+    """A part that could not be judged, its places and the reason; it never counts as healthy."""
 
     at: tuple[Spot, ...]
     what: str
@@ -47,7 +47,7 @@ class Unjudged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """What a synchronous job over all places loses to its slowest: now, and without the nodes to be drained.
+    """The loss of a synchronous job over all places to the slowest one: now, and without the nodes to drain.
 
     Shares of the speed it would have if every place were the median of its peers.
     """
@@ -60,7 +60,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetVerdict:
-    """The judgement. `cleared` looked odd once and not the second time; `limit` is the threshold in σ among many."""
+    """The judgement. `cleared` looked odd only the first time; `limit` is the threshold in σ for many peers."""
 
     word: Verdict
     named: tuple[Named, ...]
@@ -74,25 +74,25 @@ class FleetVerdict:
 
     @property
     def drained(self) -> tuple[int, ...]:
-        """The nodes to take out: each was found twice, independently."""
+        """The nodes to drain: each was found twice, independently."""
         return tuple(sorted({spot.node for one in self.named if one.drain for spot in one.at}))
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What was found, the worst first."""
+        """The findings, the worst first."""
         return tuple(one.finding for one in self.named)
 
     @property
     def exit_code(self) -> ExitCode:
-        """1 when the answer is bad or there is none, as for every report of doctor."""
+        """1 if the answer is bad or missing, as for every report of doctor."""
         return ExitCode.BAD_ANSWER if self.word in ("broken", "unknown") else ExitCode.OK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
-    """What to measure a second time, in new processes: this measure, product, doctor or node, here, with witnesses.
+    """A second measurement to make in new processes: this measure, product, doctor or node, here, with witnesses.
 
-    `measure` is the first attempt's, None when it is not a measure; an end of a link needs other partners.
+    `measure` is the first attempt's, None if `what` is not a measure; an end of a link needs other partners.
     """
 
     what: str
@@ -103,7 +103,7 @@ class Suspect:
 
 
 def judge(record: FleetRecord, ignore: Sequence[str] = ()) -> FleetVerdict:
-    """The verdict of a whole record; findings whose id is in `ignore` are as if they had not been made."""
+    """The verdict of a whole record; findings whose id is in `ignore` are left out."""
     found = families(record)
     odd = find_odd(record, found)
     corrupt, unvoted = find_corrupt(record)
@@ -145,14 +145,14 @@ def judge(record: FleetRecord, ignore: Sequence[str] = ()) -> FleetVerdict:
 
 
 def bad_hosts(record: FleetRecord, verdict: FleetVerdict) -> tuple[str, ...]:
-    """The names of the nodes to drain, in the record's order; a saved record no longer tells them."""
+    """The names of the nodes to drain, in the record's order; a saved record no longer contains them."""
     hosts = (record.nodes[number].host for number in verdict.drained)
-    # a process of which nobody knows the host is called by its rank, which no scheduler can drain
+    # a process with an unknown host is named by its rank, which no scheduler can drain
     return tuple(host for host in hosts if not isinstance(host, Absent) and is_host(host))
 
 
 def suspects(record: FleetRecord) -> tuple[Suspect, ...]:
-    """All that looks odd after one measurement."""
+    """Everything that looks odd after one measurement."""
     found = []
     for odd in find_odd(record, families(record)):
         if odd.sigma_again is None and odd.level not in ("switch", "rail"):
@@ -220,7 +220,7 @@ def _corrupt(one: Corrupt) -> Named:
 
 
 def _failing(record: FleetRecord) -> Iterator[tuple[At, list[Measure], str]]:
-    """Places at which a measure broke that ran on most of the others, with what it said."""
+    """Places where a measure failed that ran on most other places, with its message."""
     found: dict[At, list[tuple[Measure, str]]] = {}
     for measure in record.measures:
         broken = [reading for reading in measure.readings if reading.failed and not reading.samples]
@@ -243,7 +243,7 @@ def _failed(record: FleetRecord) -> Iterator[Named]:
         for measure in measures:
             attempts.setdefault(measure.key, set()).add(measure.attempt > 1)
         twice = any(both == {False, True} for both in attempts.values())
-        # of a pair or a group nobody knows who broke it
+        # it is unknown which member of a pair or a group caused the failure
         drain = twice and len({spot.node for spot in at}) == 1
         finding = failed_finding(at[0], measures, because, drain=drain)
         yield Named(finding=finding, level="gpu" if at[0].gpu >= 0 else "node", at=at, confirmed=twice, drain=drain)
@@ -256,7 +256,7 @@ def _below_model(expected: Sequence[Expected]) -> Iterator[Named]:
 
 
 def _unmeasured(record: FleetRecord, found: Sequence[Family]) -> Iterator[Unjudged]:
-    """GPUs without a figure that others have, families with too few peers, nodes of which doctor said nothing."""
+    """GPUs that lack a figure, families with too few peers, nodes without a report of doctor."""
     answered = [number for number, node in enumerate(record.nodes) if node.missing is None]
     every = {spot for spot in record.spots() if spot.node in set(answered)}
     for measure in record.measures:
@@ -270,7 +270,7 @@ def _unmeasured(record: FleetRecord, found: Sequence[Family]) -> Iterator[Unjudg
                 because = "; ".join(sorted(said)[:2]) or "the record has no reading"
                 yield Unjudged(tuple(sorted(absent)), measure.key, because)
     for family in found:
-        # a fleet has one whole and two halves: they are shown, and nobody is their peer
+        # a fleet has one whole and two halves: they are shown, but they have no peers
         if family.scored[0].measure.scope == "group":
             continue
         few = tuple(at[0] for at, count in family.peers.items() if count < FEWEST_PEERS)
@@ -294,7 +294,7 @@ def _word(record: FleetRecord, named: Sequence[Named], found: Sequence[Family]) 
 
 
 def _loss(found: Sequence[Family], drained: set[int]) -> Loss | None:
-    """By the training step where it was measured, by the products otherwise; all GPUs at once where that was."""
+    """The loss by the training step if measured, else by the products; with all GPUs at once if measured so."""
     compute = [(family, scored) for family in found if family.kind == "compute" for scored in family.scored]
     compute.sort(key=lambda one: (not one[1].measure.name.startswith("train_step"), one[0].load != "together"))
     if not compute:
@@ -315,7 +315,7 @@ def _share(relative: float) -> float:
 
 
 def headline(record: FleetRecord, verdict: FleetVerdict) -> str:
-    """The verdict in one sentence, with what a job loses."""
+    """The verdict in one sentence, with the loss of a job."""
     gpus = sum(len(node.gpus) for node in record.nodes)
     answered = sum(node.missing is None for node in record.nodes)
     size = f"{len(record.nodes)} nodes, {gpus} GPUs"
@@ -335,7 +335,7 @@ def headline(record: FleetRecord, verdict: FleetVerdict) -> str:
 
 
 def loss_text(loss: Loss, any_drained: bool) -> str:
-    """What a synchronous job over all of it loses, and what is left of that without the drained nodes."""
+    """The loss of a synchronous job over the whole fleet, and the loss that remains without the drained nodes."""
     left = f", {loss.without_drained:.1%} without the nodes to drain" if any_drained else ""
     where = spot_name(loss.slowest[0])
     return f"a synchronous job over all loses {loss.now:.1%} to its slowest ({where}, {loss.measure}){left}"

@@ -1,4 +1,4 @@
-"""What is odd in words: its name, its figures and its peers', what was seen meanwhile, and what to do."""
+"""Findings about odd places in words: name, figures, the peers' figures, other observations, and remedies."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from gpudoc.fleet.record import FleetReading, FleetRecord, Measure, Spot
 from gpudoc.fleet.scores import Scored
 from gpudoc.stats import median
 
-# how many figures stand in one finding; the page and --json have all
+# the most figures in one finding; the page and --json have all
 _MOST_FIGURES = 6
-# what was read while sampling: its name, its unit, and from which difference on it is said
+# values read while sampling: name, words, unit, and the smallest difference to report
 _CONTEXT = (
     ("sm_clock_mhz", "SM clock", "MHz", 0.03),
     ("memory_clock_mhz", "memory clock", "MHz", 0.02),
@@ -52,7 +52,7 @@ def spots_name(spots: Sequence[Spot]) -> str:
 
 
 def place_name(level: Level, at: Sequence[Spot], record: FleetRecord) -> str:
-    """The odd place as a title begins: 'The link of GPU 3 of node 17 (mlx5_3)'."""
+    """The odd place as the beginning of a title: 'The link of GPU 3 of node 17 (mlx5_3)'."""
     match level:
         case "switch":
             switch = record.nodes[at[0].node].switch
@@ -122,7 +122,7 @@ def _second(odd: Sequence[Oddity]) -> Iterator[Observation]:
 
 
 def _contexts(odd: Oddity) -> Iterator[Observation]:
-    """What was read while sampling and is not as with the peers."""
+    """Values read while sampling that differ from the peers'."""
     for name, words, unit, least in _CONTEXT:
         for scored in odd.family.scored:
             mine, others = _context(scored, odd, name)
@@ -181,7 +181,7 @@ def _fixes(odd: Oddity, seen: Sequence[Observation], *, drain: bool) -> Iterator
 
 
 def corrupt_finding(one: Corrupt, *, drain: bool) -> Finding:
-    """The finding of a GPU whose bits are wrong, or of some of which one is."""
+    """The finding of a GPU that computes wrong bits, or of several GPUs of which one does."""
     name = spot_name(one.at)
     if one.undecided:
         name = f"One of {spots_name(one.undecided)}"
@@ -204,7 +204,7 @@ def corrupt_finding(one: Corrupt, *, drain: bool) -> Finding:
 
 
 def failed_finding(at: Spot, measures: Sequence[Measure], because: str, *, drain: bool) -> Finding:
-    """The finding of a place where something failed that works elsewhere."""
+    """The finding of a place where a measure failed that works elsewhere."""
     said = tuple(Observation(measure.key, because, f"attempt {measure.attempt}") for measure in measures[:4])
     name = spot_name(at)
     return Finding(
@@ -221,7 +221,7 @@ def failed_finding(at: Spot, measures: Sequence[Measure], because: str, *, drain
 
 
 def split_finding(one: SplitMeasure) -> Finding:
-    """The finding of a measure that falls in two."""
+    """The finding of a measure that splits the fleet in two."""
     measure = one.scored.measure
     return Finding(
         id="fleet_is_split",

@@ -1,7 +1,7 @@
-"""What a training step will need on hardware that is not here: memory, work and what would make it fit.
+"""The needs of a training step on hardware that is not here: memory, work and changes that would make it fit.
 
-Two doors in: `trace` for any Python step, `predict` for a cfg.yaml. `targets` answers for cards and sizes, `ladder`
-says what would make it fit on one.
+Two entry points: `trace` for any Python step, `predict` for a cfg.yaml. `targets` answers for cards and sizes, `ladder`
+gives the changes that would make it fit on one of them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def trace(
 ) -> Plan:
     """The plan of any step: `build()` makes models and optimizers, `batch(n)` inputs, `step(state, inputs)` trains.
 
-    `like` is 'cpu' or 'cuda': whose kernels the step will run on. Nothing is allocated.
+    `like` is 'cpu' or 'cuda', and chooses the kernels of the step. Nothing is allocated.
     """
     from gpudoc.plan.planning import plan_recipe
     from gpudoc.plan.tracing import Recipe
@@ -39,8 +39,8 @@ def trace(
 def predict(workload: Workload, settings: PlanSettings = PlanSettings()) -> Plan:  # noqa: B008
     """The plan of a workload's step for a search that is about to probe it.
 
-    Its memory is tensor bytes of this process on the CPU, allocated bytes on CUDA. UntraceableError where real values
-    are needed: nothing is run instead.
+    Its memory is tensor bytes of this process on the CPU, allocated bytes on CUDA. UntraceableError if real values are
+    needed: no real step is run instead.
     """
     from gpudoc.plan.from_workload import workload_recipe
     from gpudoc.plan.planning import traced
@@ -49,7 +49,7 @@ def predict(workload: Workload, settings: PlanSettings = PlanSettings()) -> Plan
 
 
 def ladder(workload: Workload, target: PlanTarget, precision: str, progress: Progress = SILENT) -> tuple[Rung, ...]:
-    """What would let `workload` train on `target` in `precision`, each change on top of those before it."""
+    """Changes that let `workload` train on `target` in `precision`, each on top of those before it."""
     from gpudoc.plan.advice import Variants
     from gpudoc.plan.advice import ladder as found
 
@@ -57,7 +57,7 @@ def ladder(workload: Workload, target: PlanTarget, precision: str, progress: Pro
 
 
 def targets(workload: Workload, names: Sequence[str], *, progress: Progress = SILENT) -> TargetsResult:
-    """What `workload` needs on each card or size in `names` ('RTX 3090', '24GiB'); GpudocError on unknown ones."""
+    """The needs of `workload` on each card or size in `names` ('RTX 3090', '24GiB'); GpudocError for unknown names."""
     from gpudoc.plan.assess import assess_targets
 
     return assess_targets(workload, names, progress=progress)

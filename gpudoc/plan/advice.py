@@ -1,4 +1,4 @@
-"""What would make it fit: one change on top of the other, cheapest first, each planned and not guessed."""
+"""Changes that would make a step fit: one on top of the other, cheapest first, each planned and not guessed."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from gpudoc.progress import Progress
 from gpudoc.workload.build import Workload
 from gpudoc.workload.recompute import policies_of
 
-# how many GPUs a model may be spread over: the fewest that hold it are named
+# numbers of GPUs to spread a model over: the advice names the smallest that holds it
 _GPUS = (2, 4, 8, 16, 32, 64)
-# a change that saves less of the peak is none
+# a change that saves less than this share of the peak does not count
 _LEAST_SAVED = 0.01
 
 
@@ -33,7 +33,7 @@ class Variants:
         self._plans: dict[PlanSettings, Plan | None] = {}
 
     def plan(self, *, precision: str) -> Plan:
-        """The plan with nothing changed but the precision; GpudocError where it cannot be made."""
+        """The plan with only the precision changed; GpudocError if it cannot be made."""
         found = self.plan_or_none(PlanSettings(like="cuda", precision=precision))
         assert found is not None
         return found
@@ -44,11 +44,11 @@ class Variants:
 
     @cached_property
     def policies(self) -> tuple[bool, int]:
-        """What `policies_of` says of the workload."""
+        """The result of `policies_of` for the workload."""
         return policies_of(self.workload)
 
     def plan_or_none(self, settings: PlanSettings) -> Plan | None:
-        """The plan under `settings`, or None where the model does not allow them."""
+        """The plan under `settings`, or None if the model does not allow them."""
         if settings not in self._plans:
             self._progress.say(f"planning {_words(settings)}")
             try:
@@ -63,7 +63,7 @@ class Variants:
 
 @dataclass(frozen=True, kw_only=True)
 class _Way:
-    """A way to run the step: its plan, on how many GPUs, whether with the host's memory, and the words for it."""
+    """A way to run the step: its plan, its number of GPUs, whether it uses the host's memory, and the words for it."""
 
     plan: Plan
     change: str
@@ -87,7 +87,7 @@ class _Ladder:
         self.rungs: list[Rung] = []
 
     def climb(self) -> None:
-        """Up to the first rung that fits; where that is several GPUs, also what offloading does on fewer of them."""
+        """Climb to the first rung that fits; if that needs several GPUs, also try offloading on fewer of them."""
         if self._alone():
             return
         ways = self._over_gpus(self._spread(self._settings))
@@ -100,7 +100,7 @@ class _Ladder:
             self.rungs += [best] if best else [self._judge(way) for way in choices[-1:]]
 
     def _alone(self) -> bool:
-        """Whether one GPU can do it; what saves something is kept."""
+        """Whether one GPU is enough; changes that save something are kept."""
         changes = [(self._settings, "", "")]
         if self._settings.precision == "fp32":
             changes.append((replace(self._settings, precision="bf16"), "precision bf16", "--precision bf16"))
@@ -117,12 +117,12 @@ class _Ladder:
         plan = self._variants.plan_or_none(self._settings)
         assert plan is not None
         way = _Way(plan=savings.with_small_state(plan), change=savings.SMALL_STATE, how=savings.SMALL_STATE_HOW)
-        # training refuses it where weights are spread over GPUs
+        # training refuses it if weights are spread over GPUs
         self.rungs.append(replace(self._judge(way), is_aside=True))
         return self.rungs[-1].fits
 
     def _policy(self) -> Policy:
-        """The cheapest policy with which one sample fits; every block where none does."""
+        """The cheapest policy with which one sample fits; every block if none does."""
 
         def plan_of(policy: Policy) -> Plan | None:
             return self._variants.plan_or_none(replace(self._settings, activation_checkpointing=policy))
@@ -140,7 +140,7 @@ class _Ladder:
         return True if found is None else found.policy
 
     def _add(self, settings: PlanSettings, change: str, how: str) -> bool:
-        """Whether it fits under `settings`, which stay where that is so or where they save something."""
+        """Whether the step fits under `settings`; they are kept if it does or if they save something."""
         plan = self._variants.plan_or_none(settings)
         if plan is None:
             return False
@@ -151,7 +151,7 @@ class _Ladder:
         return rung.fits
 
     def _spread(self, settings: PlanSettings) -> Plan | None:
-        """The same on one of several GPUs; None where that cannot be planned block by block."""
+        """The plan of one of several GPUs; None if it cannot be planned block by block."""
         plan = self._variants.plan_or_none(replace(settings, ranks=savings.TRACED_RANKS))
         if plan is None or plan.probed or not plan.memory.exact:
             return None
@@ -200,7 +200,7 @@ class _Ladder:
 
 
 def ladder(variants: Variants, target: PlanTarget, precision: str, reference: int) -> tuple[Rung, ...]:
-    """What lets a global batch of `reference` train on `target`: each change on top of those before it, cheapest first,
+    """Changes that let a global batch of `reference` train on `target`: each on top of those before it, cheapest first,
     up to the first that fits."""
     found = _Ladder(variants, target, precision, reference)
     found.climb()

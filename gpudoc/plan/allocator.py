@@ -1,9 +1,9 @@
 """PyTorch's CUDA caching allocator as arithmetic: what a sequence of allocations reserves, and whether it fits.
 
 Rules and constants as in c10/cuda/CUDACachingAllocator.{h,cpp} of torch 2.6 to 2.13, default options (no
-max_split_size, no power-of-two rounding); `expandable` is PYTORCH_ALLOC_CONF=expandable_segments:True. What one stream
-allocated is not given to another. Of free blocks of one size the lowest address is taken; segments are laid downwards,
-as Linux lays what it maps, or with `rising` upwards.
+max_split_size, no power-of-two rounding); `expandable` is PYTORCH_ALLOC_CONF=expandable_segments:True. A block of one
+stream is not given to another. Among free blocks of one size the lowest address is taken; new segments go downwards,
+as Linux places its mappings, or upwards with `rising`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROUND_LARGE = 2 << 20
 
 
 class OutOfMemoryError(Exception):
-    """An allocation that does not fit even after every free segment has been given back."""
+    """An allocation does not fit even after every free segment has been given back."""
 
 
 @dataclass(slots=True, eq=False)
@@ -37,7 +37,7 @@ class _Block:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Replay:
-    """What a replay came to: peaks in bytes, how often memory had to be given back, and whether all of it fitted."""
+    """The result of a replay: peaks in bytes, how often memory had to be given back, and whether everything fitted."""
 
     fits: bool
     allocated_peak_bytes: int
@@ -46,7 +46,7 @@ class Replay:
 
 
 class CachingAllocator:
-    """One device's allocator with `limit_bytes` to reserve from (None: without end)."""
+    """One device's allocator, which can reserve `limit_bytes` (None: unlimited)."""
 
     def __init__(self, limit_bytes: int | None = None, *, expandable: bool = False, rising: bool = False) -> None:
         self.limit_bytes = limit_bytes
@@ -54,14 +54,14 @@ class CachingAllocator:
         self.rising = rising
         self.allocated_bytes = self.reserved_bytes = self.retries = 0
         self.allocated_peak_bytes = self.reserved_peak_bytes = 0
-        # free blocks by pool: small or large, and the stream that they belong to
+        # free blocks by pool: small or large, and their stream
         self._free: dict[tuple[bool, int], list[tuple[int, int]]] = {}
         self._at: dict[int, _Block] = {}
         self._reached = 0 if rising else _TOP
         self._tails: dict[bool, _Block | None] = {True: None, False: None}
 
     def allocate(self, size_bytes: int, stream: int = 0) -> int:
-        """An address for `size_bytes`, rounded up to 512; OutOfMemoryError when nothing can be freed for it."""
+        """An address for `size_bytes`, rounded up to 512; OutOfMemoryError if nothing can be freed for it."""
         size = max(MIN_BLOCK, -(-size_bytes // MIN_BLOCK) * MIN_BLOCK)
         small = size <= SMALL_SIZE
         block = self._take(size, (small, stream)) or self._grow(size, small, stream)
@@ -195,7 +195,7 @@ class CachingAllocator:
         self._at.pop(block.address, None)
 
 
-# where segments that are laid downwards begin
+# the first address of segments that go downwards
 _TOP = 1 << 60
 # the two address spaces of expandable segments, far apart
 _ORIGIN = {True: 0, False: 1 << 50}
@@ -205,7 +205,7 @@ _ORIGIN = {True: 0, False: 1 << 50}
 class StoryPart:
     """A piece of a story: `events` (i allocates block i, ~i frees it), the sizes of its blocks, and their streams.
 
-    `begins_anew`: what is cached is given back before it, as torch.cuda.empty_cache does.
+    `begins_anew`: cached memory is given back before it, as torch.cuda.empty_cache does.
     """
 
     sizes: Sequence[int]
@@ -217,7 +217,7 @@ class StoryPart:
 def replay_parts(
     parts: Iterable[StoryPart], limit_bytes: int | None = None, *, expandable: bool = False, rising: bool = False
 ) -> Replay:
-    """Run the parts through one allocator, where a later one may free blocks of an earlier; stops where memory ends."""
+    """Run the parts through one allocator; a later part may free blocks of an earlier one; stops if memory runs out."""
     allocator = CachingAllocator(limit_bytes, expandable=expandable, rising=rising)
     addresses: dict[int, int] = {}
     fits = True

@@ -16,10 +16,10 @@ from gpudoc.plan.target import PlanTarget, TargetAnswer, TargetsResult, parse_ta
 from gpudoc.progress import SILENT, Progress
 from gpudoc.workload.build import Workload
 
-# which share of the memory is in doubt: the size of the context where the step was traced, cuDNN's workspaces too where
-# it has convolutions, and all that CUDA does otherwise where it had to be run on the CPU
+# the uncertain share of the memory: the size of the context if the step was traced, also cuDNN's workspaces if it has
+# convolutions, and every difference between CUDA and the CPU if it had to be run on the CPU
 _TRACED_DOUBT, _CONVOLUTION_DOUBT, _PROBED_DOUBT = 0.03, 0.05, 0.20
-# batches beyond the one found that are tried too, each a sixty-fourth further
+# number of larger batches that are tried too, each a sixty-fourth further
 _BEYOND = 8
 
 
@@ -51,7 +51,7 @@ def assess_targets(workload: Workload, names: Sequence[str], *, progress: Progre
 
 
 def answer(variants: Variants, target: PlanTarget, settings: PlanSettings) -> TargetAnswer:
-    """What `target` can do under `settings`, without a ladder; GpudocError where the model does not allow them."""
+    """The answer for `target` under `settings`, without a ladder; GpudocError if the model does not allow them."""
     plan = variants.plan_or_none(settings)
     if plan is None:
         raise GpudocError("activation checkpointing: the model has no repeated block to recompute")
@@ -83,16 +83,17 @@ def _doubt(plan: Plan) -> float:
 
 
 def _spare(target: PlanTarget) -> float:
-    """The share of the allocator's memory that there is more of, where the context is the smallest known."""
+    """The extra memory if the context is the smallest known one, as a share of the allocator's memory."""
     least, most = context_range(target.capability)
     return (most - least) / target.allocator_bytes
 
 
 def _interval(need: Need, largest: int, doubt: float, spare: float = 0.0) -> tuple[int, int]:
-    """Between which batches the largest is expected: what fits into less and into more memory, and beyond a hole.
+    """The range of the largest batch: batches that fit into less and into more memory, and batches beyond a hole.
 
     Fragmentation leaves holes, where a batch fails although a larger one fits; a search ends at the edge of some hole.
-    Which of two free blocks of one size the allocator takes depends on where the driver laid them: both are tried.
+    The allocator's choice between two free blocks of one size depends on their addresses, which the driver chooses:
+    both orders are tried.
     """
     shares = (1 - doubt, 1 + doubt + spare)
     found = [largest, *(need.largest_near(int(largest * share), share) for share in shares)]

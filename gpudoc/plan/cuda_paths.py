@@ -1,8 +1,8 @@
-"""How a step runs on CUDA, played on fake CPU tensors: fused attention and dropout, CUDA's autocast rules, foreach.
+"""Imitates a step on CUDA with fake CPU tensors: fused attention and dropout, CUDA's autocast rules, foreach.
 
-What differs and why: CUDA's attention kernels keep no score matrix, with dropout or without; its dropout keeps one byte
-per element; its autocast computes norms, softmax and losses in float32; its optimizers work on all parameters at once
-unless switched off. Names and defaults as in torch 2.13 (aten/src/ATen/autocast_mode.h, torch/optim/optimizer.py).
+The differences: CUDA's attention kernels do not keep a score matrix, with or without dropout; its dropout keeps one
+byte per element; its autocast computes norms, softmax and losses in float32; its optimizers work on all parameters at
+once unless switched off. Names and defaults as in torch 2.13 (aten/src/ATen/autocast_mode.h, torch/optim/optimizer.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gpudoc.plan.emulate import Kernel, onednn_lstm, overriding
 
 _AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 
-# computed in float32 under CUDA's autocast and not under the CPU's
+# operations that run in float32 under CUDA's autocast but not under the CPU's
 _IN_FLOAT32 = (
     *("layer_norm", "native_layer_norm", "group_norm", "rms_norm", "softplus", "cosine_similarity", "logsumexp"),
     *("exp", "expm1", "log", "log10", "log1p", "log2", "reciprocal", "rsqrt", "pow.Tensor_Scalar", "pow.Tensor_Tensor"),
@@ -30,7 +30,7 @@ _WIDEST_FUSED_HEAD = 256
 
 @contextmanager
 def like_cuda() -> Iterator[None]:
-    """Overrides that make CPU tensors take CUDA's ways; devices named cuda become the CPU."""
+    """Make CPU tensors follow CUDA's code paths; devices named cuda become the CPU."""
     kernels: list[tuple[str, str, Kernel]] = [
         ("dropout", "AutogradCPU", _dropout),
         ("scaled_dot_product_attention", "AutogradCPU", _attention),
@@ -38,7 +38,7 @@ def like_cuda() -> Iterator[None]:
         *([("rms_norm", "AutogradCPU", _rms_norm)] if _exists("_fused_rms_norm_backward") else []),
         ("softmax.int", "AutocastCPU", _widening("softmax")),
         ("log_softmax.int", "AutocastCPU", _widening("log_softmax")),
-        # on CUDA the loss itself is not cast: its log-softmax stays narrow, what follows is wide
+        # on CUDA the loss itself is not cast: its log-softmax stays narrow, later operations are wide
         ("cross_entropy_loss", "AutocastCPU", torch.library.fallthrough_kernel),
         *((name, "AutocastCPU", _in_float32(name)) for name in _IN_FLOAT32 if _exists(name) and _is_widened(name)),
     ]
@@ -47,7 +47,7 @@ def like_cuda() -> Iterator[None]:
 
 
 def prefer_foreach(optimizers: Iterable[torch.optim.Optimizer]) -> None:
-    """CUDA's default for optimizers: all parameters in one call, unless the user chose otherwise."""
+    """Set CUDA's default for optimizers: all parameters in one call, unless the user chose otherwise."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             if group.get("foreach", False) is None and not group.get("fused"):
@@ -74,8 +74,8 @@ def _dropout(value: torch.Tensor, share: float, train: bool) -> torch.Tensor:
 def _rms_norm(
     value: torch.Tensor, shape: Sequence[int], weight: torch.Tensor | None = None, eps: float | None = None
 ) -> torch.Tensor:
-    """One kernel from torch 2.9 on, which keeps its input and one number a row; layer_norm's keeps two."""
-    # what autocast does with it, it has done
+    """One kernel from torch 2.9 on, which keeps its input and one number per row; layer_norm's keeps two."""
+    # autocast has already cast the arguments
     with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
         out: torch.Tensor = torch.native_layer_norm(value, shape, weight, None, 1e-5 if eps is None else eps)[0]
     return out
@@ -105,10 +105,10 @@ def _attention(
 
 
 class _ByRows(torch.autograd.Function):
-    """A query as if it lay row by row, with the heads of a row side by side.
+    """The query in a row-by-row layout, with the heads of a row side by side.
 
-    The memory-efficient kernel, which takes 32 bits, lays its result out so whatever its query's layout is
-    (aten/src/ATen/native/transformers/cuda/attention.cu); the fake one follows its query, as flash attention does.
+    The memory-efficient kernel, which takes 32 bits, uses this layout for its result whatever the query's layout is
+    (aten/src/ATen/native/transformers/cuda/attention.cu); the fake kernel follows its query, as flash attention does.
     """
 
     @staticmethod
@@ -140,9 +140,9 @@ def _widening(name: str) -> Kernel:
 
 
 class _Widened(torch.autograd.Function):
-    """CUDA's softmax of 16 bits reads them and writes 32 in one kernel, without a wide copy of its input.
+    """CUDA's softmax reads 16 bits and writes 32 in one kernel, without a wide copy of its input.
 
-    Some versions' fake softmax knows that of float16 alone; of its logarithm, none.
+    Some versions' fake softmax does so for float16 only; no version's fake log_softmax does.
     """
 
     @staticmethod
@@ -176,7 +176,7 @@ def _wide(item: Any) -> Any:  # noqa: ANN401 (an operation's argument)
 
 
 class _NoCuda(TorchFunctionMode):
-    """Every device named cuda is the CPU; pinning and moving there change nothing."""
+    """Replaces every device named cuda by the CPU; pinning and moving there change nothing."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: object, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None

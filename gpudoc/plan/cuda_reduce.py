@@ -1,7 +1,7 @@
 """The scratch of CUDA's general reduction kernel: partial results of the thread blocks that share one output.
 
-The launch is chosen as in setReduceConfig of ATen/native/cuda/Reduce.cuh (torch 2.9). What it asks for is far more than
-it uses where the outputs lie side by side, as when a bias' gradient is summed over the rows.
+The launch is chosen as in setReduceConfig of ATen/native/cuda/Reduce.cuh (torch 2.9). It requests far more memory than
+it uses if the outputs are adjacent, for example in the sum of a bias' gradient over the rows.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _MAX_THREADS = 512
 _WARP = 32
 _MIN_VALUES, _MAX_VALUES = 16, 256
 _MOST_BYTES = (1 << 31) - 1
-# the most threads that a card can hold: of an H100, where scratch is largest; smaller cards take fewer thread blocks
+# the most threads on a card: those of an H100, where scratch is largest; smaller cards take fewer thread blocks
 _MULTIPROCESSORS, _THREADS_PER_MULTIPROCESSOR = 132, 2048
 
 
@@ -26,9 +26,9 @@ class _Launch:
 
 
 def buffer_bytes(outputs: int, inputs: int, item_bytes: int, along_rows: int) -> int:
-    """Partial results of a sum of `inputs` numbers for each of `outputs`; 0 where one thread block does an output.
+    """Bytes of partial results of a sum of `inputs` numbers per output; 0 if one thread block does an output.
 
-    `along_rows` is 1 where the numbers of one sum lie side by side, 0 where the outputs do.
+    `along_rows` is 1 if the numbers of one sum are adjacent, 0 if the outputs are.
     """
     outputs, inputs = _indexable(outputs, inputs, item_bytes)
     launch = _launch(outputs, inputs, along_rows)
@@ -40,14 +40,14 @@ def buffer_bytes(outputs: int, inputs: int, item_bytes: int, along_rows: int) ->
 
 
 def semaphore_bytes(outputs: int, inputs: int, item_bytes: int, along_rows: int) -> int:
-    """One counter for each column of thread blocks; 0 where one thread block does an output."""
+    """Bytes of one counter for each column of thread blocks; 0 if one thread block does an output."""
     outputs, inputs = _indexable(outputs, inputs, item_bytes)
     launch = _launch(outputs, inputs, along_rows)
     return 4 * launch.grid if launch.blocks_per_output > 1 else 0
 
 
 def _indexable(outputs: int, inputs: int, item_bytes: int) -> tuple[int, int]:
-    # what 32 bits cannot index is halved until they can, and done piece by piece
+    # a sum that 32 bits cannot index is halved until they can, and done piece by piece
     while outputs * inputs * item_bytes > _MOST_BYTES and inputs > 1:
         inputs = -(-inputs // 2)
     return max(1, outputs), max(1, inputs)

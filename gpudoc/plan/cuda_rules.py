@@ -1,8 +1,8 @@
 """Memory that CUDA kernels take inside one operation, by rule.
 
-The rules follow from PyTorch's sources, and were compared block by block with what its CUDA build (2.9.1) asks its
-allocator for over a card made of memory (campaigns/plan_standin.py). Left out because it depends on algorithm choices
-made at run time: cuDNN's convolution workspaces.
+The rules follow from PyTorch's sources, and were compared block by block with the allocations of its CUDA build (2.9.1)
+on an imitated card (campaigns/plan_standin.py). cuDNN's convolution workspaces are left out, because they depend on
+algorithm choices at run time.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from gpudoc.plan.cuda_reduce import buffer_bytes, semaphore_bytes
 from gpudoc.plan.scratch import NOTHING, Extra, Rules, Scratch, computed, pulse
 from gpudoc.plan.tape import Formula
 
-# what the first product of a thread takes for good; the second comes with the first product that adds a bias
+# workspaces that a thread keeps from its first product on; the second comes with the first product that adds a bias
 CUBLAS, CUBLAS_LT = "cuBLAS", "cuBLASLt"
 
-# EmbeddingBackwardKernel.cuh: fewer indices are added one by one; so many rows make one partial sum
+# EmbeddingBackwardKernel.cuh: few indices are added one by one; otherwise ten rows make one partial sum
 _FEW_INDICES, _ROWS_PER_SUM = 3072, 10
-# pads of the fused attention's kernels
+# padding of the fused attention's kernels
 _FLASH_ROWS, _FLASH_WIDTH = 128, 32
 _EFFICIENT_TILE, _EFFICIENT_HEADER = 64, 16
 # two counters of the random state, kept for the backward pass
@@ -35,7 +35,7 @@ def reduction(args: Sequence[Any], out: object) -> Extra:
     value = args[0]
     if not isinstance(out, torch.Tensor) or not value.is_contiguous() or value.numel() == 0 or out.numel() == 0:
         return NOTHING
-    # the last dimension is summed where the result does not have its length
+    # whether the last dimension is among the summed ones
     chosen = args[1] if len(args) > 1 and args[1] else range(value.dim())
     along_rows = int(value.dim() - 1 in [dim % value.dim() for dim in chosen])
     dims = (out.numel(), value.numel() // out.numel(), value.element_size(), along_rows)
@@ -43,9 +43,9 @@ def reduction(args: Sequence[Any], out: object) -> Extra:
 
 
 def embedding_backward(args: Sequence[Any], _: object) -> Extra:
-    """Equal rows are found by sorting the indices, and added in pieces."""
+    """Gradient of an embedding: equal rows are found by sorting the indices, and added in pieces."""
     dims = (args[1].numel(), int(args[2]), args[0].shape[-1], args[1].element_size())
-    # sorted indices, where they came from and where equal ones begin; how many pieces each has, and where they begin
+    # sorted indices, their origins and the starts of equal ones; the number of pieces of each, and their starts
     blocks = (*[_index_bytes] * 3, *[_segment_bytes] * 2, _piece_bytes, _partial_sum_bytes)
     return computed(*(Formula(of, dims) for of in blocks))
 
@@ -67,7 +67,7 @@ def _partial_sum_bytes(count: int, rows: int, width: int, _: int) -> int:
 
 
 def attention(args: Sequence[Any], _: object) -> Extra:
-    """Flash attention, which 16 bits take, keeps the state of its random numbers, with dropout or without."""
+    """Flash attention, the kernel for 16 bits, keeps the state of its random numbers, with or without dropout."""
     return Extra(beside={1: _RANDOM_STATE}) if args[0].dtype in _HALVES else NOTHING
 
 
@@ -82,12 +82,12 @@ def attention_backward(args: Sequence[Any], _: object) -> Extra:
     tiles = -(-rows // _EFFICIENT_TILE) * -(-width // _EFFICIENT_TILE)
     queries = batch * heads * tiles * (_EFFICIENT_HEADER + 4 * _EFFICIENT_TILE**2)
     row_sums = Scratch(4 * batch * heads * rows)
-    # the product of gradient and result, of which there are row sums in two layouts, is gone when the tiles come
+    # the product of gradient and result (with row sums in two layouts) is freed before the tiles are allocated
     return Extra((Scratch(max(queries, 4 * math.prod(query.shape))), row_sums, row_sums))
 
 
 def reduced_loss(args: Sequence[Any], out: object) -> Extra:
-    """A loss that is reduced to one number is first computed for every element (aten/src/ATen/native/Loss.cpp)."""
+    """A loss reduced to one number is first computed for every element (aten/src/ATen/native/Loss.cpp)."""
     value = args[0]
     if not isinstance(out, torch.Tensor) or out.dim() or value.numel() <= 1:
         return NOTHING

@@ -1,6 +1,6 @@
-"""What a device's library does inside one operation and fake CPU tensors do not; said as overrides while a trace runs.
+"""Overrides for a trace: they imitate a device's library where fake CPU tensors would take another path.
 
-An override stands at torch's dispatcher, so it holds wherever the operation is called from.
+An override is registered with torch's dispatcher, so it applies wherever the operation is called.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _LSTM_MODE = 2
 
 @contextmanager
 def overriding(kernels: Sequence[tuple[str, str, Kernel]]) -> Iterator[None]:
-    """Register (operation, dispatch key, kernel) while the block runs; operations this torch lacks are left out."""
+    """Register (operation, dispatch key, kernel) while the block runs; skips operations that this torch lacks."""
     library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     try:
         with warnings.catch_warnings():
-            # one of them replaces a kernel of torch's own, on purpose and until the block ends
+            # one override replaces torch's own kernel, on purpose and until the block ends
             warnings.filterwarnings("ignore", message="(?s).*Overriding a previously registered kernel")
             for name, key, kernel in kernels:
                 if torch._C._dispatch_has_kernel(f"aten::{name}"):
@@ -37,7 +37,7 @@ def overriding(kernels: Sequence[tuple[str, str, Kernel]]) -> Iterator[None]:
 
 @contextmanager
 def like_cpu() -> Iterator[None]:
-    """The paths of real CPU tensors."""
+    """Make fake tensors follow the paths of real CPU tensors."""
     kernels = [("lstm.input", "AutogradCPU", onednn_lstm)] if _has_onednn_lstm() else []
     with overriding(kernels):
         yield
@@ -45,7 +45,7 @@ def like_cpu() -> Iterator[None]:
 
 @contextmanager
 def movable_modules() -> Iterator[None]:
-    """Let `module.to(dtype)` work on fake parameters, which torch would swap and cannot."""
+    """Let `module.to(dtype)` work on fake parameters, which torch tries to swap but cannot."""
     original = nn.Module._apply
 
     def apply(module: nn.Module, change: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> nn.Module:
@@ -74,7 +74,7 @@ def onednn_lstm(
     weights: Sequence[torch.Tensor],
     *how: Any,  # noqa: ANN401 (the rest of torch.lstm's arguments)
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """torch.lstm layer by layer through one fused operation each, as oneDNN and cuDNN compute it."""
+    """torch.lstm layer by layer, with one fused operation for each, as oneDNN and cuDNN compute it."""
     has_biases, layers, drop, train, bidirectional, batch_first = how
     if states[0].shape[2] != states[1].shape[2]:
         # with projections neither library has a fused operation: torch unrolls the steps

@@ -1,4 +1,4 @@
-"""The step of a cfg.yaml as a recipe: what training runs, on inputs without data."""
+"""The step of a cfg.yaml as a recipe: training's own step, on inputs without data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gpudoc.workload import recompute
 from gpudoc.workload.batch import map_tensors, num_bytes, tensors_in
 from gpudoc.workload.build import Workload
 
-# enough to meet a long sample, few enough to read from disk at once
+# enough to include a long sample, few enough to read quickly from disk
 _SAMPLES_LOOKED_AT = 64
 
 
@@ -42,7 +42,7 @@ class _State:
 def workload_recipe(workload: Workload, settings: PlanSettings) -> Recipe:
     """The recipe of `workload` under `settings`: train's parts, stepped in train's order, on inputs without data.
 
-    GpudocError where the data set gives no usable sample.
+    GpudocError if the data set gives no usable sample.
     """
     # a trial on a GPU evaluates in any case
     has_eval = workload.config.data.eval is not None or settings.like == "cuda"
@@ -59,12 +59,12 @@ def workload_recipe(workload: Workload, settings: PlanSettings) -> Recipe:
 
 
 class _Inputs(StepDriver):
-    """The inputs of a step as micro batches, and as its random state one that was taken before the trace."""
+    """The inputs of a step as micro batches, with a random state that was taken before the trace."""
 
     def __init__(self, accumulation: int, before: Snapshot) -> None:
         self._before = before
         self._share = 1.0 / accumulation
-        # beyond the second micro batch nothing new is kept: its gradients are added to the first's
+        # after the second micro batch no new memory is kept: gradients are added to the first's
         self._count = min(accumulation, 2)
         self.inputs: object = None
 
@@ -79,7 +79,7 @@ class _Inputs(StepDriver):
 
 
 def _build(workload: Workload, settings: PlanSettings, before: Snapshot) -> _State:
-    """Everything that a step works on. Fake tensors lie on the CPU, also where they go the ways of CUDA's kernels."""
+    """Everything that a step works on. Fake tensors are on the CPU, even if they follow CUDA's kernels."""
     model, device = workload.build_model(), torch.device("cpu")
     if settings.activation_checkpointing is True and not recompute.can_recompute(model):
         raise GpudocError("activation checkpointing: the model has no repeated block to recompute")
@@ -99,11 +99,11 @@ def _build(workload: Workload, settings: PlanSettings, before: Snapshot) -> _Sta
     def train(inputs: object) -> None:
         number = next(steps)
         if number:
-            # only the first updates are tried beforehand, and this one stands for all that follow
+            # only the first updates are tried beforehand, and this step stands for all later ones
             sequence.guard.release()
         given.inputs = inputs
         sequence.run(number)
-        # whoever logs has read them by the next step
+        # a logger would have read the losses by the next step
         sequence.stepper.losses.take()
 
     def evaluate(inputs: object) -> object:
@@ -123,7 +123,7 @@ def _ranks(settings: PlanSettings) -> Ranks:
 
 
 def _batches(workload: Workload, settings: PlanSettings) -> Callable[[int], object]:
-    """A function from a batch size to empty inputs, shaped like the longest of the samples looked at."""
+    """A function from a batch size to empty inputs, with the shape of the longest of some samples."""
     sample = _longest(workload.dataset)
     collate: Callable[[list[Any]], object] = workload.collate or default_collate
     two, three = collate([sample] * 2), collate([sample] * 3)

@@ -12,13 +12,13 @@ from gpudoc.plan.tape import Assumption, Formula, Storage, StorageKind, Tape, Wo
 
 Sizes = npt.NDArray[np.int64]
 
-# what the CUDA caching allocator hands out: multiples of 512 bytes (kMinBlockSize, c10/cuda/CUDACachingAllocator.h)
+# the CUDA caching allocator hands out multiples of 512 bytes (kMinBlockSize, c10/cuda/CUDACachingAllocator.h)
 CUDA_ROUNDING = 512
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Composition:
-    """What the peak is made of, in bytes: by kind, and by module and kind, largest first."""
+    """The parts of the peak, in bytes: by kind, and by module and kind, largest first."""
 
     by_kind: dict[StorageKind, int]
     by_module: tuple[tuple[str, StorageKind, int], ...]
@@ -26,10 +26,10 @@ class Composition:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryModel:
-    """Events in order with sizes known at a few batches; any other batch is interpolated block by block.
+    """Events in order, with sizes known at a few batches; other batches are interpolated block by block.
 
-    Two points give the exact affine form a + c * b of every block; a third makes it quadratic where the line misses.
-    `exact` is False where the traces took different ways and only their peaks could be joined.
+    Two points give the exact affine form a + c * b of every block; a third makes it quadratic if the line misses.
+    `exact` is False if the traces took different paths, so that only their peaks could be joined.
     """
 
     like: str
@@ -80,11 +80,11 @@ class MemoryModel:
         return int(living.max()) if len(living) else 0
 
     def bytes_per_sample(self, batch: int) -> float:
-        """How much the peak grows per sample around `batch`."""
+        """Bytes by which the peak grows per sample around `batch`."""
         return (self.peak_bytes(batch + 8) - self.peak_bytes(batch)) / 8
 
     def composition(self, batch: int) -> Composition:
-        """What lives at the moment of the peak."""
+        """The blocks alive at the moment of the peak."""
         sizes, living = self.sizes(batch), self.living(batch)
         alive = np.zeros(len(self.blocks), dtype=bool)
         for event in self.events[: int(living.argmax()) + 1]:
@@ -100,7 +100,7 @@ class MemoryModel:
         return Composition(by_kind=by_kind, by_module=tuple(rows))
 
     def largest_batch(self, limit_bytes: int, most: int = 1 << 20) -> int:
-        """The largest batch whose peak stays within `limit_bytes`, 0 when not even one sample does."""
+        """The largest batch whose peak stays within `limit_bytes`, 0 if not even one sample fits."""
         return largest_that(lambda batch: self.peak_bytes(batch) <= limit_bytes, most)
 
     def grows_faster_than_the_batch(self) -> bool:
@@ -124,7 +124,7 @@ def largest_that(fits: Callable[[int], bool], most: int) -> int:
 
 
 def largest_near(fits: Callable[[int], bool], guess: int, most: int) -> int:
-    """The same, looked for around `guess`; where holes are, the edge of one near it."""
+    """The same, searched around `guess`; the edge near it if `fits` has holes."""
     step = max(1, guess // 64)
     low, high = guess, guess + step
     if guess >= 1 and fits(guess):
@@ -179,8 +179,8 @@ def _formulas(tapes: Sequence[Tape]) -> tuple[tuple[int, Formula, Formula], ...]
 
 
 def _in_order(tape: Tape) -> list[int]:
-    # autocast drops its cached weights in the order of their addresses: among frees that follow each other, any order
-    # gives the same sums, so one is chosen
+    # autocast drops its cached weights in the order of their addresses: any order of consecutive frees gives the same
+    # sums, so one order is fixed
     order: list[int] = []
     start = 0
     for event in tape.events:

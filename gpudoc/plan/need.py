@@ -1,4 +1,4 @@
-"""What one plan needs on one target: the events of a run, played to the allocator at any batch."""
+"""The need of one plan on one target: the allocator replays the events of a run at any batch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpudoc.plan.target import PlanTarget
 _MOST = 1 << 20
 # CUBLASLT_WORKSPACE_SIZE's default (aten/src/ATen/cuda/CUDABlas.cpp)
 _LT_BYTES = 1 << 20
-# beside the stream that computes: what a batch is copied in, and what ranks exchange weights and gradients in
+# streams other than the computing one: for the copy of a batch, and for the ranks' exchange of weights and gradients
 _COPIES = 1
 _EXCHANGES = {GATHER: 2, REDUCE: 3}
 
@@ -24,9 +24,9 @@ _EXCHANGES = {GATHER: 2, REDUCE: 3}
 class Need:
     """Replays of one plan's run, as a trial of the search runs it, through an allocator of `allocator_bytes`.
 
-    A first step; a step of the last, smaller batch of the data set; an evaluation; two more steps, for the
-    second may find the segments laid otherwise than the first did. A plan whose steps
-    do not end where they began is replayed as it was traced.
+    A first step; a step of the last, smaller batch of the data set; an evaluation; two more steps, since the second
+    may find another layout of segments than the first. A plan whose steps do not end in the state in which they began
+    is replayed as it was traced.
     """
 
     def __init__(
@@ -41,11 +41,11 @@ class Need:
 
     @classmethod
     def on(cls, plan: Plan, target: PlanTarget) -> Need:
-        """What `plan` needs on `target`."""
+        """The need of `plan` on `target`."""
         return cls(plan, target.allocator_bytes, target.capability)
 
     def replay(self, batch: int, limit_bytes: int | None = None, *, rising: bool = False) -> Replay:
-        """The allocator's story of a run at `batch`."""
+        """The allocator's replay of a run at `batch`."""
         key = (batch, limit_bytes, rising)
         if key not in self._known:
             parts, how = self._parts(batch), self._expandable
@@ -53,29 +53,29 @@ class Need:
         return self._known[key]
 
     def peak_bytes(self, batch: int) -> int:
-        """Expected peak of the process: reserved memory and context; more than there is where it cannot fit."""
+        """Expected peak of the process: reserved memory and context; above the card's memory if it cannot fit."""
         return self.reserved_bytes(batch) + context_bytes(self._capability)
 
     def reserved_bytes(self, batch: int) -> int:
-        """The same without the context: what PyTorch's allocator reserves."""
-        # near the end of memory the allocator gives segments back before it fails: the limit shapes the peak
+        """The peak without the context: the memory that PyTorch's allocator reserves."""
+        # near the end of memory the allocator gives segments back before it fails, so the peak depends on the limit
         bounded = self.replay(batch, self._allocator_bytes)
         story = bounded if bounded.fits else self.replay(batch)
         return story.reserved_peak_bytes
 
     def fits(self, batch: int, share: float = 1.0, *, rising: bool = False) -> bool:
-        """Whether a run at `batch` fits into `share` of what the allocator may reserve."""
+        """Whether a run at `batch` fits into `share` of the allocator's memory."""
         limit = int(self._allocator_bytes * share)
         if limit <= 0 or self.memory.peak_bytes(batch) > limit:
             return False
         return self.replay(batch, limit, rising=rising).fits
 
     def largest_batch(self, most: int = _MOST) -> int:
-        """The largest batch up to `most` that fits into what the allocator may reserve, 0 for none."""
+        """The largest batch up to `most` that fits into the allocator's memory, 0 for none."""
         return largest_that(self.fits, most)
 
     def largest_near(self, guess: int, share: float, *, rising: bool = False) -> int:
-        """The largest batch that fits into `share` of that, looked for around `guess`."""
+        """The largest batch that fits into `share` of the allocator's memory, searched around `guess`."""
         return largest_near(lambda batch: self.fits(batch, share, rising=rising), guess, _MOST)
 
     def _parts(self, batch: int) -> list[StoryPart]:
@@ -99,7 +99,7 @@ class Need:
 
     @cached_property
     def _workspaces(self) -> list[tuple[int, int]]:
-        """(position in the events, bytes) of what a thread keeps from its first product on; backward has its own."""
+        """(position in the events, bytes) of each workspace, which a thread keeps from its first product on."""
         marks, size = self.memory.marks, cublas_workspace_bytes(self._capability)
         if not self.memory.exact:
             return [(0, size), (0, size)]
@@ -109,12 +109,12 @@ class Need:
 
     @cached_property
     def _first(self) -> list[int]:
-        """The events of building and of the first step, with the workspaces where they are taken."""
+        """The events of building and of the first step, with the workspaces at their positions."""
         events = [int(event) for event in self.memory.events]
         end = len(events)
         if self._again is not None:
             end = self.memory.marks["step 1"]
-            # what the next step would free at its beginning, as in `_again`
+            # with the frees of the next step's beginning, as in `_again`
             events = [*events[:end], *self._left_by_first]
             end = len(events)
         count = len(self.memory.blocks)
@@ -125,7 +125,7 @@ class Need:
 
     @cached_property
     def _second(self) -> list[int]:
-        """The events of the second step, of which every later one is a copy; none where the trace has no second."""
+        """The events of the second step, which every later step repeats; empty if the trace has no second step."""
         marks = self.memory.marks
         if not {"step 1", "step 2"} <= set(marks):
             return []
@@ -133,15 +133,15 @@ class Need:
 
     @cached_property
     def _left_by_first(self) -> list[int]:
-        """The frees of what the first step left for the second one to free: its gradients."""
+        """The frees of blocks that the first step leaves for the second to free: its gradients."""
         made = {event for event in self._second if event >= 0}
         return [event for event in self._second if event < 0 and ~event not in made]
 
     @cached_property
     def _again(self) -> list[int] | None:
-        """The events of a later step, which frees at its end what it would leave, as a trial and an evaluation do.
+        """The events of a later step, with its leftover blocks freed at its end, as a trial and an evaluation do.
 
-        None where a step leaves more than it found, or keeps that while it computes.
+        None if a step leaves other blocks than it found, or keeps the old ones while it computes.
         """
         freed, left = set(self._left_by_first), {event for event in self._second if event >= 0}
         left -= {~event for event in self._second if event < 0}
@@ -153,7 +153,7 @@ class Need:
         )
         late = freed & set(self._second[next(computes, len(self._second)) :])
         if any(blocks[~event].kind is StorageKind.GRADIENTS for event in late):
-            # a loop that keeps gradients until its forward pass is over has them beside the activations
+            # a loop that keeps gradients until its forward pass is over holds them together with the activations
             return None
         return [*(event for event in self._second if event not in freed), *(~index for index in sorted(left))]
 
@@ -162,7 +162,7 @@ class Need:
         marks = self.memory.marks
         events = [int(event) for event in self.memory.events[marks["step 2"] : marks.get("evaluated", marks["step 2"])]]
         made = {event for event in events if event >= 0}
-        # what the second step left is gone already
+        # the leftovers of the second step are freed already
         events = [event for event in events if event >= 0 or ~event in made]
-        # what outlives it is freed at its end
+        # blocks that outlive the evaluation are freed at its end
         return [*events, *(~event for event in made - {~event for event in events if event < 0})]

@@ -1,4 +1,4 @@
-"""Whose a tensor is: the modules and optimizers of a training state, and which module runs right now."""
+"""The owners of tensors: the modules and optimizers of a training state, and the module that runs right now."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DEPTH = 4
 
 
 class Owners:
-    """The modules, parameters and optimizers found in what `build` returned."""
+    """The modules, parameters and optimizers in the result of `build`."""
 
     def __init__(self, state: object) -> None:
         found = list(_walk(state, "", _DEPTH))
@@ -36,7 +36,7 @@ class Owners:
         }
 
     def parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Every parameter once, with the name of the module that holds it; those only an optimizer knows come last."""
+        """Every parameter once, with its module's name; parameters that only an optimizer knows come last."""
         seen: set[int] = set()
         for root, top in self.modules.items():
             for name, parameter in top.named_parameters():
@@ -51,7 +51,7 @@ class Owners:
                         yield "", parameter
 
     def as_moved(self) -> Iterator[torch.Tensor]:
-        """Parameters and buffers in the order in which `Module.to` moves them: those of inner modules first."""
+        """Parameters and buffers in the order in which `Module.to` moves them: inner modules first."""
         for top in self.modules.values():
             yield from _inner_first(top)
 
@@ -60,7 +60,7 @@ class Owners:
         return sum(parameter.numel() for _, parameter in self.parameters())
 
     def name_weights(self, recorder: TapeRecorder) -> None:
-        """Parameters and buffers are weights."""
+        """Mark parameters and buffers as weights."""
         for module, parameter in self.parameters():
             recorder.name([parameter], StorageKind.WEIGHTS, module)
         for root, top in self.modules.items():
@@ -68,13 +68,13 @@ class Owners:
                 recorder.name([buffer], StorageKind.WEIGHTS, _join(root, name.rpartition(".")[0]))
 
     def name_gradients(self, recorder: TapeRecorder) -> None:
-        """What hangs on a parameter as .grad is a gradient."""
+        """Mark the .grad of each parameter as a gradient."""
         for module, parameter in self.parameters():
             if parameter.grad is not None:
                 recorder.name([parameter.grad], StorageKind.GRADIENTS, module)
 
     def name_optimizer_state(self, recorder: TapeRecorder) -> None:
-        """Tensors in an optimizer's state; a parameter kept there stays a weight."""
+        """Mark tensors in an optimizer's state; a parameter kept there stays a weight."""
         of_parameter = {id(parameter): module for module, parameter in self.parameters()}
         for optimizer in self.optimizers:
             for parameter, values in optimizer.state.items():
@@ -152,7 +152,7 @@ def _children(item: Any) -> list[tuple[str, object]]:  # noqa: ANN401 (the user'
         return [(str(key), value) for key, value in item.items()]
     if isinstance(item, (list, tuple)):
         modules = [value for value in item if isinstance(value, nn.Module)]
-        # (model, optimizer) is the usual state: with one module a number in front of every name says nothing
+        # (model, optimizer) is the usual state: with only one module, a number in front of every name is useless
         return [
             ("" if len(modules) == 1 and isinstance(value, nn.Module) else str(index), value)
             for index, value in enumerate(item)

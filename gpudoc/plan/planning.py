@@ -1,4 +1,4 @@
-"""From a recipe to a plan: traced at two batches, or measured twice on the CPU where tracing ends."""
+"""Makes a plan from a recipe: traced at two batches, or measured twice on the CPU if it cannot be traced."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ PROBED_AT = (2, 4)
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a step will need: memory and work as functions of the batch.
+    """The needs of a step: memory and work as functions of the batch.
 
-    `probed` names why the step could not be traced, and where; its figures then come from two small real runs.
+    `probed` says why and where the step could not be traced; its figures then come from two small real runs.
     `num_samples` is the recipe's.
     """
 
@@ -33,7 +33,7 @@ class Plan:
 
 
 def plan_recipe(recipe: Recipe, batch_sizes: Sequence[int] = TRACED_AT, progress: Progress = SILENT) -> Plan:
-    """Trace `recipe`, or where that ends run it twice on this CPU; GpudocError where neither works."""
+    """Trace `recipe`, or run it twice on this CPU if it cannot be traced; GpudocError if neither works."""
     try:
         return traced(recipe, batch_sizes)
     except UntraceableError as reason:
@@ -42,7 +42,7 @@ def plan_recipe(recipe: Recipe, batch_sizes: Sequence[int] = TRACED_AT, progress
 
 
 def traced(recipe: Recipe, batch_sizes: Sequence[int] = TRACED_AT) -> Plan:
-    """Trace `recipe` at two batches, at three where a size grows with the batch's square; or UntraceableError."""
+    """Trace `recipe` at two batches, or at three if a size grows with the batch's square; or UntraceableError."""
     tapes = [record(recipe, batch) for batch in batch_sizes]
     if join(tapes, recipe.like).grows_faster_than_the_batch():
         tapes.append(record(recipe, CHECKED_AT))

@@ -1,4 +1,4 @@
-"""How much of the activations to compute again for the memory that is needed: of what reaches it, the cheapest."""
+"""How much of the activations to recompute: the cheapest policy that saves enough memory."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from gpudoc.policy import SELECTIVE, Policy, of_blocks
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What a policy is looked for: the model's plans, its policies, and the bytes a plan leaves of the memory.
+    """The input of a search for a policy: the model's plans, its policies, and the memory that a plan leaves.
 
     `plan_of` gives None for a policy that the model does not allow; `left_bytes` is below zero for a plan that does not
-    fit. The step's cost is that of `batch` samples on `card`, or its operations alone where there is none.
+    fit. The step's cost is that of `batch` samples on `card`, or only its operations if there is no card.
     """
 
     plan_of: Callable[[Policy], Plan | None]
@@ -30,14 +30,14 @@ class Question:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """The cheapest policy that fits, and how many times the plain step's time it takes at the least."""
+    """The cheapest policy that fits, and at least how many times the plain step's time it takes."""
 
     policy: Policy
     slowdown: float
 
 
 def cheapest(question: Question) -> Answer | None:
-    """The cheapest policy that fits; None where the plain step fits, or not even recomputing every block is enough."""
+    """The cheapest policy that fits; None if the plain step fits, or if not even recomputing every block is enough."""
     plain, whole = question.plan_of(False), question.plan_of(True)
     if plain is None or whole is None:
         return None
@@ -45,18 +45,18 @@ def cheapest(question: Question) -> Answer | None:
     if left < 0 or missing <= 0:
         return None
     before = _cost(question, plain)
-    # a line between none and all says about how many are enough
+    # interpolating between no blocks and all gives about how many may keep their activations
     guess = question.num_blocks * left // (left + missing)
     fitting = [*_parts(question, guess), (True, whole)]
     costs = [_cost(question, plan) for _, plan in fitting]
-    # bytes decide between policies that repeat the same operations, and between equal ones the simpler, which is last
+    # moved bytes decide between policies that repeat the same operations; the simpler one, which is last, wins a tie
     ranked = [(_slowdown(question, before, cost), _moved(cost)) for cost in costs]
     place = min(reversed(range(len(ranked))), key=lambda index: ranked[index])
     return Answer(policy=fitting[place][0], slowdown=ranked[place][0])
 
 
 def _parts(question: Question, guess: int) -> Iterator[tuple[Policy, Plan]]:
-    """Of each kind of policy the cheapest that fits, with its plan; about `guess` blocks may keep all."""
+    """The cheapest fitting policy of each kind, with its plan; about `guess` blocks may keep all activations."""
     if question.num_blocks > 1:
         number = _fewest_blocks(question, guess)
         plan = question.plan_of(of_blocks(number)) if number < question.num_blocks else None
@@ -68,7 +68,7 @@ def _parts(question: Question, guess: int) -> Iterator[tuple[Policy, Plan]]:
 
 
 def _fewest_blocks(question: Question, guess: int) -> int:
-    """The fewest blocks whose recomputation is enough; all where that is so of no part."""
+    """The fewest blocks whose recomputation is enough; all blocks if no part is enough."""
     most = question.num_blocks - 1
 
     def fits(kept: int) -> bool:
@@ -84,7 +84,7 @@ def _cost(question: Question, plan: Plan) -> StepCost:
 
 def _slowdown(question: Question, before: StepCost, cost: StepCost) -> float:
     found = slowdown(before, cost, question.card, 1)
-    # without a card and without a product all that is known is what moves
+    # without a card and without a product, only the moved bytes are known
     return _moved(cost) / max(1, _moved(before)) if found is None else found
 
 

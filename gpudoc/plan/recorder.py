@@ -1,4 +1,4 @@
-"""The lean tracker: sees every operation of a step and notes each storage's birth and death."""
+"""A lean tracker: it sees every operation of a step and records when each storage is allocated and freed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Weigh = Callable[["OpOverload", Sequence[Any], dict[str, Any], object], Work | None]
 
-# what stands between the user's line and the operation: torch, this trace, and the counter of a step's FLOPs
+# frames between the user's line and the operation: torch, this trace, and the counter of a step's FLOPs
 _BETWEEN = ("/torch/", "/gpudoc/plan/", "/gpudoc/workload/flops.py", "<frozen", "<string>")
 _OWN = str(Path(__file__).parents[1] / "train")
 _DEVICE = torch.ops.prim.device.default
@@ -35,10 +35,10 @@ _ROWS_OF_NUMBERS = {torch.ops.aten.linspace.default, torch.ops.aten.arange.defau
 _ROWS_OF_NUMBERS |= {torch.ops.aten.arange.start_step, torch.ops.aten.logspace.default}
 _FEW = 4096
 
-# by operation, which of its arguments is made for an exchange
+# by operation, the arguments that are made for an exchange
 _EXCHANGES = {GATHER: slice(0, 2), REDUCE: slice(0, 1)}
 
-# element by element into their own first argument: they allocate nothing, and a fake tensor has nothing to compute.
+# these change their first argument element by element: they allocate nothing, and a fake tensor computes nothing.
 # Skipping them in the optimizer and in initialisation saves a third of the time of a trace.
 _CHANGES_IN_PLACE = {
     f"aten::{name}_"
@@ -64,7 +64,7 @@ _CHANGES_IN_PLACE = {
 
 
 class TapeRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Fills a Tape while it is active; works on fake and on real tensors, and holds no tensor alive itself."""
+    """Fills a Tape while it is active; works on fake and on real tensors, and does not keep any tensor alive."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -80,17 +80,17 @@ class TapeRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.fake = fake
         self._rules = rules
         self._weigh = weigh
-        # by storage: whether it lives, its block, and the blocks that live as long
+        # by storage: a reference that ends with it, its block, and the blocks that are freed with it
         self._living: dict[int, tuple[weakref.ref[Any], int, list[int]]] = {}
         self._episode: list[int] = []
-        # by storage, the values of a short row of numbers that was made from numbers alone
+        # by storage, the values of a short row of numbers that does not depend on other tensors
         self._values: dict[int, list[float]] = {}
 
     def __torch_dispatch__(
         self, func: OpOverload, types: Iterable[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> object:
         if func is _DEVICE:
-            # half of all calls under fake tensors, and they make nothing; asking the operator costs 20 µs
+            # half of all calls under fake tensors, and they allocate nothing; asking the operator costs 20 µs
             known: object = getattr(args[0], "fake_device", None)
             return func(*args) if known is None else known
         kwargs = kwargs or {}
@@ -99,7 +99,7 @@ class TapeRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self.fake and isinstance(out, torch.Tensor):
             self._note_values(func, args, kwargs, out)
         if any(kind.__name__ == "DTensor" for kind in types):
-            # of a tensor that is spread over ranks, what lies here
+            # the part on this rank of a tensor that is spread over ranks
             args, kwargs, out = tree_map(local, args), tree_map(local, kwargs), tree_map(local, result)
         born = len(self.tape.blocks)
         extra = self._rules.find(func, args, out)
@@ -130,7 +130,7 @@ class TapeRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **kwargs)
 
     def name(self, tensors: Iterable[torch.Tensor], kind: StorageKind, module: str = "") -> None:
-        """Say what living storages are for; the module is kept where none is given."""
+        """Set the kind of living storages; their module stays if none is given."""
         for tensor in tensors:
             known = self._living.get(local(tensor).untyped_storage()._cdata)
             if known is not None:
@@ -144,7 +144,7 @@ class TapeRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.tape.marks[name] = len(self.tape.events)
 
     def end_forward(self) -> None:
-        """What the forward pass made and is still alive has been saved for the backward pass: activations."""
+        """Mark results of the forward pass that are still alive as activations, which the backward pass needs."""
         if self._episode:
             living = {known[1] for known in self._living.values()}
             for index in self._episode:
@@ -222,7 +222,7 @@ class TapeRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.tape.marks.setdefault(f"{workspace}, {thread}", len(self.tape.events))
 
     def _note_exchange(self, func: OpOverload, args: Sequence[Any]) -> None:
-        """Buffers that ranks exchange lie in separate streams, whose memory the computation does not get."""
+        """Mark buffers that ranks exchange: they lie in separate streams, whose memory the computation cannot use."""
         place = _EXCHANGES.get(func._schema.name)
         for tensor in () if place is None else tree_leaves(args[place]):
             known = self._living.get(tensor.untyped_storage()._cdata)
@@ -230,7 +230,7 @@ class TapeRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self.tape.blocks[known[1]].op = func._schema.name
 
     def begin_with(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Let what lives be made now, `tensors` first: a model that was built on the host is moved."""
+        """Restart the events with all living storages, `tensors` first: a model built on the host is moved."""
         first = [self._living.get(local(tensor).untyped_storage()._cdata) for tensor in tensors]
         order = [known[1] for known in first if known is not None]
         order += [known[1] for known in self._living.values()]
@@ -238,7 +238,7 @@ class TapeRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.tape.marks.clear()
 
     def _note_values(self, func: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], out: torch.Tensor) -> None:
-        """Remember a row of numbers that models read back while they are built, as rates that rise block by block."""
+        """Keep rows of numbers that models read back while they are built, such as rates that rise block by block."""
         if func in _ROWS_OF_NUMBERS and out.numel() <= _FEW:
             with _disable_current_modes():
                 self._values[out.untyped_storage()._cdata] = func(*args, **kwargs).tolist()
@@ -256,14 +256,14 @@ class TapeRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return values[args[0].storage_offset()]
             value = _assumed_value(args[0].dtype)
             note = Assumption(f"the value of a tensor is read ({value!r} assumed)", user_place())
-            # train's own step asks whether gradients were finite, and here they always are
+            # train's own step checks whether gradients are finite, and here they always are
             if note not in self.tape.notes and not note.place.startswith(_OWN):
                 self.tape.notes.append(note)
             return value
 
 
 def user_place(error: BaseException | None = None) -> str:
-    """The innermost line outside torch and gpudoc, as 'file:line in function'; '' when there is none."""
+    """The innermost line outside torch and gpudoc, as 'file:line in function'; '' if there is none."""
     frames = traceback.extract_stack(sys._getframe(1)) if error is None else traceback.extract_tb(error.__traceback__)
     for frame in reversed(frames):
         name = frame.filename.replace("\\", "/")
@@ -273,12 +273,12 @@ def user_place(error: BaseException | None = None) -> str:
 
 
 def local(item: Any) -> Any:  # noqa: ANN401 (whatever an operation takes or returns)
-    """Of a tensor that is spread over ranks the part of this one; anything else as it is."""
+    """The part on this rank of a tensor that is spread over ranks; any other item unchanged."""
     return getattr(item, "_local_tensor", item)
 
 
 def _assumed_value(dtype: torch.dtype) -> bool | int | float:
-    # False and 0.0 are what a healthy step reads (no overflow, nothing is NaN); a count of zero would be divided by
+    # a healthy step reads False and 0.0 (no overflow, no NaN); a count is 1, since it may be used as a divisor
     if dtype is torch.bool:
         return False
     return 0.0 if dtype.is_floating_point else 1

@@ -1,7 +1,7 @@
-"""What a traced step would hold if its state were narrower, spread over other ranks, or in the host's memory.
+"""The memory of a traced step if its state were narrower, spread over other ranks, or in the host's memory.
 
-Arithmetic on the blocks of a trace: an 8-bit optimizer needs another package, and a trace sees neither another number
-of ranks than it was made with nor which device a tensor lies on.
+This is arithmetic on the blocks of a trace, because an 8-bit optimizer needs another package, and a trace shows neither
+other numbers of ranks nor the device of a tensor.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from gpudoc.plan.tape import GATHER, REDUCE, StepPhase, Storage, StorageKind
 from gpudoc.train.start.levers import small_twin
 from gpudoc.workload.build import Workload
 
-# a step is traced once on one of so many ranks, as a machine often has, and counted for any number of them
+# a step is traced once on one of this many ranks, a common number per machine, and then scaled to other numbers
 TRACED_RANKS = 8
 SMALL_STATE = "8-bit optimizer state"
 SMALL_STATE_HOW = "--set optimizer_state=8bit (pip install torchao)"
-# torchao.optim: a byte an element, a float32 scale for each 256, and the table of what the bytes mean; smaller tensors,
-# and those that 256 does not divide, stay as they are
+# torchao.optim: a byte per element, a float32 scale for each 256, and the table of the bytes' values; smaller tensors,
+# and those that 256 does not divide, do not change
 _ELEMENTS_PER_SCALE, _LEAST_ELEMENTS, _TABLE_BYTES = 256, 4096, 1024
 
 
 def can_shrink(workload: Workload) -> bool:
-    """Whether the optimizer is one that torchao has in 8 bits."""
+    """Whether torchao has the optimizer in 8 bits."""
     return small_twin(workload) is not None
 
 
 def with_small_state(plan: Plan) -> Plan:
-    """The same with Adam's moments in 8 bits, as torchao keeps them."""
+    """The plan with Adam's moments in 8 bits, as torchao keeps them."""
 
     def shrink(block: Storage, size: int) -> int:
         elements = size // 4
@@ -47,7 +47,7 @@ def with_small_state(plan: Plan) -> Plan:
 
 
 def over(plan: Plan, ranks: int) -> Plan:
-    """A step that was traced on one of TRACED_RANKS, on one of `ranks`."""
+    """The plan of one of `ranks`, for a step that was traced on one of TRACED_RANKS."""
 
     def divide(block: Storage, size: int) -> int:
         return -(-size * TRACED_RANKS // ranks) if _is_spread(block) else size
@@ -56,9 +56,9 @@ def over(plan: Plan, ranks: int) -> Plan:
 
 
 def offloaded(plan: Plan, ranks: int) -> Plan:
-    """The same with all that is spread over `ranks` in the host's memory, whence each block comes when it is gathered.
+    """The plan with all that is spread over `ranks` in the host's memory, from where each gather loads its block.
 
-    A rank's part of a block comes as it is kept, in float32, before it is gathered in the precision of the step.
+    A rank's part of a block is loaded in float32, as it is kept, and then gathered in the precision of the step.
     """
     found = _changed(plan, lambda block, size: 0 if _is_spread(block) else size)
     memory, sizes = found.memory, plan.memory.points[0]
@@ -66,7 +66,7 @@ def offloaded(plan: Plan, ranks: int) -> Plan:
     if not gathered:
         return found
     largest = max(gathered, key=lambda index: int(sizes[index]))
-    # float32 is at most twice as wide as what is gathered
+    # float32 is at most twice as wide as the gathered block
     passing, index = 2 * -(-int(sizes[largest]) // ranks), len(memory.blocks)
     block = Storage(passing, "in transfer from the host", "", StepPhase.FORWARD)
     place = memory.events.tolist().index(largest) + 1
@@ -81,7 +81,7 @@ def offloaded(plan: Plan, ranks: int) -> Plan:
 
 
 def exchange_of(plan: Plan, ranks: int, *, is_offloaded: bool = False) -> ExchangedBytes:
-    """What one of `ranks` sends and receives in a step of `over`; nothing on one alone."""
+    """The bytes that one of `ranks` sends and receives in a step of `over`; zero for a single rank."""
     gathered = in_float32 = reduced = 0
     for work in plan.work.works[0] if ranks > 1 else ():
         # an operation reads a rank's part and writes the whole, or the other way round
@@ -95,7 +95,7 @@ def exchange_of(plan: Plan, ranks: int, *, is_offloaded: bool = False) -> Exchan
     if not is_offloaded:
         return ExchangedBytes(link_bytes=link)
     spread = _changed(plan, lambda block, size: size if block.is_spread else 0)
-    # scratch, whose size is computed anew for each batch, is not spread
+    # scratch, whose size is computed for each batch, is not spread
     held = replace(spread.memory, formulas=()).peak_bytes(plan.memory.batches[0])
     return ExchangedBytes(link_bytes=link, up_bytes=in_float32 // ranks, down_bytes=reduced // ranks, host_bytes=held)
 

@@ -1,4 +1,4 @@
-"""Memory that kernels take inside one operation and no tensor in Python shows, by rule.
+"""Rules for memory that kernels take inside one operation and that no tensor in Python shows.
 
 The CPU rules describe oneDNN 3.x: they were derived from the profiler's memory events of torch 2.13 on an AVX-512 CPU
 (2026-11-20). The CUDA rules are in cuda_rules.py.
@@ -26,7 +26,7 @@ _SUMS = 80_000
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """One block of scratch; `formula` gives its size at other batches where that is not linear."""
+    """One block of scratch; `formula` gives its size at other batches if it is not linear."""
 
     size_bytes: int
     formula: Formula | None = None
@@ -36,9 +36,9 @@ class Scratch:
 class Extra:
     """Memory that one call takes in addition to its visible results.
 
-    `scratch` comes on top of the results, block by block, and goes before the call returns; `held` maps the position of
-    a result to the bytes it really has, where its fake stands in with none; `beside` maps it to further blocks that
-    live as long.
+    `scratch` comes on top of the results, block by block, and is freed before the call returns; `held` maps the
+    position of a result to its real bytes if its fake tensor has none; `beside` maps it to further blocks that live as
+    long as the result.
     """
 
     scratch: tuple[Scratch, ...] = ()
@@ -61,24 +61,24 @@ Rule = Callable[[Sequence[Any], Any], Extra]
 
 
 class Rules:
-    """The rules of one kind of kernels, by operation; `products` are those before whose first a workspace is taken."""
+    """The rules of one kind of kernels, by operation; the first of the `products` takes a workspace before it runs."""
 
     def __init__(self, by_op: Mapping[str, Rule], products: Mapping[str, tuple[str, ...]] | None = None) -> None:
         self._by_op = by_op
         self.products = products or {}
 
     def find(self, func: OpOverload, args: Sequence[Any], out: object) -> Extra:
-        """What `func` takes besides `out`; NOTHING without a rule."""
+        """The memory that `func` takes in addition to `out`; NOTHING without a rule."""
         rule = self._by_op.get(func._overloadpacket.__name__)
         return NOTHING if rule is None else rule(args, out)
 
 
 def cpu_convolution(args: Sequence[Any], out: torch.Tensor) -> Extra:
-    """Forward: input, weight and result are reordered into blocks, and the result back; not in channels-last."""
+    """Forward: input, weight and result are reordered into blocks, and the result back; not for channels-last."""
     image, weight, transposed = args[0], args[1], bool(args[6])
     if not _is_onednn(image) or _is_channels_last(image):
         return NOTHING
-    # fewer input channels than a block are read in place
+    # an input with fewer channels than a block is read in place
     blocked_input = _blocked(image) if image.shape[1] >= _CHANNEL_BLOCK else 0
     blocked_weight = _blocked_weight(weight, transposed)
     blocked_out = _blocked(out)
@@ -120,7 +120,7 @@ def cpu_rnn_layer_backward(args: Sequence[Any], _: object) -> Extra:
 
 
 def cpu_matmul(args: Sequence[Any], _: object) -> Extra:
-    """A product in 16 bits: each thread packs blocks of at most 256 rows by 512; more of a transposed factor."""
+    """A product in 16 bits: each thread packs blocks of at most 256 rows by 512, and more if a factor is transposed."""
     left, right = [item for item in args if isinstance(item, torch.Tensor)][-2:]
     if left.dtype not in (torch.bfloat16, torch.float16) or not _has_onednn():
         return NOTHING
@@ -136,7 +136,7 @@ def packed_bytes(rows: int, inner: int, columns: int, is_transposed: int, thread
     if not is_transposed:
         return threads * plain
     packed = plain + 2 * block * inner if inner <= 512 else 1024 * (block + min(columns, 1024)) + _SUMS
-    # threads share one block of rows and only sum apart
+    # threads share one block of rows, but each has its own sums
     return packed * min(threads, rows // 256) if rows > 256 else packed + _SUMS * (threads - 1)
 
 
@@ -195,7 +195,7 @@ def _rnn_weights(inputs: int, hidden: int, width: int) -> int:
 
 
 def _rnn_scratch(steps: int, batch: int, hidden: int, width: int) -> int:
-    # 16-bit kernels keep the gates of one step, float32 ones those of all steps
+    # 16-bit kernels keep the gates of one step, float32 kernels those of all steps
     rows = steps * batch if width == 4 else batch
     return rows * _leading(4 * hidden, 4) * 4 + 8 * batch * hidden
 

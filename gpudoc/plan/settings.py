@@ -1,4 +1,4 @@
-"""What shapes a step's memory besides the config."""
+"""Settings other than the config that affect a step's memory."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from gpudoc.workload.config import Fsdp
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlanSettings:
-    """Whose kernels ('cpu' or 'cuda'), the precision ('fp32', 'bf16', 'fp16') and the switches of a profile.
+    """The kernels ('cpu' or 'cuda'), the precision ('fp32', 'bf16', 'fp16') and the switches of a profile.
 
-    `fused` says whether an optimizer with a fused kernel may use it, as training does unless a profile says no. With
-    more than one of `ranks` the model is spread over them as `fsdp` says, and the step is that of one rank.
+    `fused` says whether an optimizer with a fused kernel may use it, as training does unless a profile says no. If
+    `ranks` is more than one, the model is spread over them as `fsdp` says, and the step is that of one rank.
     """
 
     like: str = "cpu"

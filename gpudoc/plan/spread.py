@@ -1,4 +1,4 @@
-"""One rank of several that share a model (FSDP2), followed alone: train's own wrapping, and nobody who answers."""
+"""Traces one rank of several that share a model (FSDP2): with train's own wrapping, but without any other rank."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpudoc.workload.config import Fsdp
 
 
 class Spread(Alone):
-    """The first of `world` ranks that share a model: it holds and gathers what it would, and nothing is exchanged."""
+    """The first of `world` ranks that share a model: its allocations are as in training, but nothing is exchanged."""
 
     is_sharded = True
 
@@ -27,18 +27,18 @@ class Spread(Alone):
         self._how = how
 
     def wrap(self, model: nn.Module, dtype: torch.dtype = torch.float32) -> nn.Module:
-        """The model itself, spread as train spreads it."""
+        """The model, spread as train spreads it."""
         with _disable_current_modes():
             mesh = init_device_mesh("cpu", (self.world,))
-        # where offloaded tensors lie is not seen by a trace: everything in it lies on the host
+        # a trace cannot see where offloaded tensors are, because all its tensors are on the host
         return shard(model, mesh, dtype, self._how.model_copy(update={"offload": False}))
 
 
 @contextmanager
 def others_of(world: int, resized: Callable[[torch.UntypedStorage], None]) -> Iterator[None]:
-    """A process group of `world` ranks in which nobody answers; `resized` is called for storages that are emptied and
-    filled again, which no operation shows."""
-    # before torch 2.10 this is what knows the shapes of exchanged tensors
+    """A process group of `world` ranks in which no other rank answers; calls `resized` for storages that are emptied
+    and filled again, since no operation shows that."""
+    # before torch 2.10 this module is needed for the shapes of exchanged tensors
     import torch.distributed._tools.fake_collectives
     from torch.testing._internal.distributed.fake_pg import FakeStore
 

@@ -1,4 +1,4 @@
-"""What a traced step left behind: every storage's birth and death in order, and the work of every operation."""
+"""The record of a traced step: all allocations and frees of storages in order, and the work of every operation."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-# the operations for which memory is taken that ranks exchange weights and gradients in
+# the operations that allocate the buffers in which ranks exchange weights and gradients
 GATHER, REDUCE = "fsdp::all_gather_copy_in", "c10d::_reduce_scatter_base_"
 
 
 class StorageKind(str, Enum):
-    """What a storage is for; every byte of the peak belongs to exactly one kind."""
+    """The purpose of a storage; every byte of the peak belongs to exactly one kind."""
 
     WEIGHTS = "weights"
     GRADIENTS = "gradients"
@@ -34,7 +34,7 @@ class StepPhase(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """A size that is not linear in the batch: `of` the dimensions of one call, each of which is linear."""
+    """A size that is not linear in the batch: a function `of` the dimensions of one call, each of which is linear."""
 
     of: Callable[..., int]
     dims: tuple[int, ...]
@@ -42,7 +42,7 @@ class Formula:
 
 @dataclass(slots=True)
 class Storage:
-    """One storage: its bytes, the operation, module and phase that made it, and what it turned out to be for."""
+    """One storage: its bytes, the operation, module and phase that made it, and its purpose as found later."""
 
     size_bytes: int
     op: str
@@ -77,9 +77,9 @@ class Assumption:
 
 @dataclass(slots=True)
 class Tape:
-    """The life of one run at one batch size.
+    """The record of one run at one batch size.
 
-    `events` holds i >= 0 where block i is allocated and ~i (negative) where it is freed; `marks` names positions in it.
+    `events` has i >= 0 at the allocation of block i and ~i (negative) at its free; `marks` names positions in it.
     """
 
     batch: int
@@ -91,7 +91,7 @@ class Tape:
     num_parameters: int = 0
 
     def peak_bytes(self) -> int:
-        """The largest sum of the sizes of living blocks, in the bytes that were asked for."""
+        """The largest sum of the sizes of living blocks, in requested bytes."""
         living = peak = 0
         for event in self.events:
             living += self.blocks[event].size_bytes if event >= 0 else -self.blocks[~event].size_bytes
@@ -99,10 +99,10 @@ class Tape:
         return peak
 
     def add_in_place(self) -> None:
-        """Let a gradient be added into the memory of the one before it, where that died with the addition.
+        """Let a sum of gradients reuse the memory of its first term, if that is freed by the addition.
 
-        Autograd does so when nothing else holds the first term, and not under fake tensors, nor while operations are
-        watched.
+        Autograd does so if nothing else holds the first term, but not under fake tensors or while operations are
+        recorded.
         """
         kept: list[int] = []
         moved: list[int] = []
@@ -126,7 +126,7 @@ class Tape:
         self.marks = {name: moved[position] for name, position in self.marks.items()}
 
     def _dies_now(self, total: Storage, position: int) -> int | None:
-        """Where the first term of the sum `total` dies, if that is before anything else is made."""
+        """The position where the first term of the sum `total` is freed, if nothing is allocated before that."""
         first = total.adds_to
         if first is None or self.blocks[first].size_bytes != total.size_bytes:
             return None

@@ -1,4 +1,4 @@
-"""Will it fit, at which batch, and what would make it fit: a workload against cards and memory sizes."""
+"""Whether a workload fits a card or a memory size, its largest batch there, and the changes that would make it fit."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ class PlanTarget:
 
     @property
     def allocator_bytes(self) -> int:
-        """What PyTorch's allocator may reserve: memory less the context."""
+        """Bytes that PyTorch's allocator may reserve: the memory minus the context."""
         return self.memory_bytes - context_bytes(self.capability)
 
     @property
     def precision(self) -> str:
-        """What training in 'auto' would use there: bf16 from compute capability 8.0 on, fp16 before."""
+        """The precision of 'auto' training there: bf16 from compute capability 8.0 on, fp16 before."""
         return "fp16" if self.capability is not None and self.capability < (8, 0) else "bf16"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rung:
-    """One more change on top of those before it, and what one GPU would then need: predicted, not run.
+    """One more change on top of those before it, and the predicted need of one GPU: nothing was run.
 
-    `how` is what to type. `micro_batch` is the largest that fits, up to the reference batch, and 1 where none does;
-    `peak_bytes` is there. `slowdown` is GPU time a sample over that of the whole reference batch at once, at the least;
-    None where it depends on a link that is not known. `moved_bytes` go over links in one micro batch, `host_bytes` lie
-    in the host's memory for each GPU. Those after an `is_aside` do without it.
+    `how` is the text to type. `micro_batch` is the largest that fits, up to the reference batch, and 1 if none fits;
+    `peak_bytes` is its peak. `slowdown` is at least the GPU time per sample relative to the whole reference batch at
+    once; None if it depends on an unknown link. `moved_bytes` go over links in one micro batch, `host_bytes` are in the
+    host's memory for each GPU. Rungs after an `is_aside` do not include that change.
     """
 
     change: str
@@ -69,7 +69,7 @@ class Rung:
 
 @dataclass(frozen=True, kw_only=True)
 class TargetAnswer:
-    """What one target can do; every figure is a prediction, `interval` the bytes between which the peak is expected."""
+    """The answer for one target; every figure is a prediction, and the peak is expected within `interval`, in bytes."""
 
     target: PlanTarget
     precision: str
@@ -130,13 +130,13 @@ class TargetsResult:
 
 
 def _whole(card: KnownCard) -> PlanTarget:
-    """An idle `card`; of memory that is the host's too, what tune and train would take."""
+    """An idle `card`; if it shares the host's memory, with the part that tune and train would take."""
     usable = half_of_the_host(card.memory_bytes).limit_bytes if card.shares_host else card.memory_bytes
     return PlanTarget(name=card.name, memory_bytes=usable, card=card)
 
 
 def parse_target(text: str) -> PlanTarget:
-    """A card by name or a size ('24GiB'); GpudocError for an unknown card or less than a CUDA context takes."""
+    """A card by name or a size ('24GiB'); GpudocError for an unknown card or a size below that of a CUDA context."""
     name = text.strip()
     card = find_card(name)
     if card is not None:

@@ -23,7 +23,7 @@ from gpudoc.plan.scratch import CPU_RULES
 from gpudoc.plan.tape import StepPhase, StorageKind, Tape
 from gpudoc.plan.work import weigh
 
-# the first step makes the optimizer's state, the second is what every later one looks like
+# the first step makes the optimizer's state, the second is like every later step
 STEPS = 2
 
 
@@ -31,10 +31,9 @@ STEPS = 2
 class Recipe:
     """How to train: `build()` makes models and optimizers, `batch(n)` inputs, `step(state, inputs)` trains once.
 
-    `evaluate(state, inputs)`, where given, runs after the last step without gradients. `like` says whose kernels the
-    step will run on: the CPU's of this torch, or those that CUDA would choose. `num_samples` is the length of the
-    training set, where it has one: its last batch may be a smaller one. `world` is the number of ranks that `build`
-    spreads the model over.
+    `evaluate(state, inputs)`, if given, runs after the last step without gradients. `like` chooses the kernels of the
+    step: those of this torch's CPU, or those that CUDA would choose. `num_samples` is the length of the training set,
+    if it has one: its last batch may be smaller. `world` is the number of ranks that `build` spreads the model over.
     """
 
     build: Callable[[], Any]
@@ -47,7 +46,7 @@ class Recipe:
 
 
 class UntraceableError(Exception):
-    """The step cannot be followed without real values: what it asked for, and where in the user's code."""
+    """The step cannot be traced without real values: the value that it needs, and the place in the user's code."""
 
     def __init__(self, reason: str, place: str) -> None:
         super().__init__(f"{reason} at {place}" if place else reason)
@@ -56,7 +55,7 @@ class UntraceableError(Exception):
 
 
 def record(recipe: Recipe, batch: int) -> Tape:
-    """The tape of building and two steps at one batch size; UntraceableError where a real value is needed."""
+    """The tape of building and two steps at one batch size; UntraceableError if a real value is needed."""
     try:
         with _fake():
             return _run(recipe, batch, fake=True)
@@ -67,7 +66,7 @@ def record(recipe: Recipe, batch: int) -> Tape:
 
 
 def record_real(recipe: Recipe, batch: int) -> Tape:
-    """The same tape from a real run on this CPU, for steps that fake tensors cannot follow."""
+    """The same tape from a real run on this CPU, for steps that fake tensors cannot trace."""
     with torch.random.fork_rng(devices=[]):
         return _run(recipe, batch, fake=False)
 
@@ -128,7 +127,7 @@ class _Mode(FakeTensorMode):  # type: ignore[no-untyped-call]
 
 @contextmanager
 def _steady_garbage() -> Iterator[None]:
-    # a collection in the middle of one trace and not of the other would give them different orders of frees
+    # a garbage collection in only one of two traces would give them different orders of frees
     was_on = gc.isenabled()
     gc.freeze()
     gc.disable()
@@ -143,7 +142,7 @@ def _steady_garbage() -> Iterator[None]:
 @contextmanager
 def _fake() -> Iterator[None]:
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings(), _Mode(allow_non_fake_inputs=True):
-        # printing and deep-copying ask a fake tensor for its address; there is none, and nobody here uses it
+        # printing and deep-copying ask a fake tensor for its address; it has none, and nothing here uses one
         warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")
         yield
 
@@ -176,7 +175,7 @@ def _others(world: int, recorder: TapeRecorder) -> AbstractContextManager[None]:
 
 @contextmanager
 def _paths_of(like: str, *, fake: bool) -> Iterator[None]:
-    """Everything a trace needs to go the way of the 'cpu' or 'cuda' kernels."""
+    """The overrides with which a trace follows the 'cpu' or 'cuda' kernels."""
     with ExitStack() as stack:
         if fake:
             stack.enter_context(movable_modules())

@@ -1,4 +1,4 @@
-"""Floating-point operations and bytes moved of one operation, from the shapes of its tensors."""
+"""Floating-point operations and moved bytes of one operation, from the shapes of its tensors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def weigh(func: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], out: object) -> Work | None:
     """The work of one call; None for an operation that touches no tensor."""
     name = str(func._schema.name).removeprefix("aten::")
-    # an exchange returns what it was given
+    # an exchange returns its own arguments
     results = () if name.startswith("c10d::") else (out,)
     tensors = [*_flat(args), *_flat(kwargs.values()), *_flat(results)]
     if not tensors:

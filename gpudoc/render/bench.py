@@ -1,4 +1,4 @@
-"""A bench record in words: each row with its ceiling and its doubts, and what changed since an older one."""
+"""A bench record in words: each row with its ceiling and its doubts, and the changes since an older record."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KINDS = ("slower", "doubtful", "faster", "same", "not compared")
 
 
 def report_to_json(report: BenchReport) -> dict[str, object]:
-    """The record's document, with `comparison` when an old record was given."""
+    """The record's document, with `comparison` if an old record was given."""
     document = record_to_json(report.record)
     if report.comparison is not None:
         changes = [
@@ -39,7 +39,7 @@ def report_to_json(report: BenchReport) -> dict[str, object]:
 
 
 def print_comparison(comparison: Comparison, out: Console) -> None:
-    """Rows that moved beyond both intervals, how many did not, and what else differs."""
+    """Print the rows that moved beyond both intervals, the number of the others, and other differences."""
     counts = {kind: [c for c in comparison.changes if c.judgement == kind] for kind in KINDS}
     summary = ", ".join(f"{len(rows)} {kind}" for kind, rows in counts.items() if rows or kind in ("slower", "same"))
     out.print(f"\ncompared with the old record: {summary} (beyond both intervals)")
@@ -57,7 +57,7 @@ def print_comparison(comparison: Comparison, out: Console) -> None:
 
 
 def print_record(record: Record, out: Console) -> None:
-    """Everything in the record: a table of the rows, what was not measured, and the causes of what is low."""
+    """Print the whole record: a table of the rows, the cases that were not measured, and the causes of low values."""
     out.print(headline(record.environment))
     out.print(_screen_table(record))
     for formula in formulas(record):
@@ -73,7 +73,7 @@ def print_record(record: Record, out: Console) -> None:
 
 
 def headline(environment: Mapping[str, Parameter]) -> str:
-    """What was measured: the device's name, its size, and the torch that drove it."""
+    """The measured device: its name, its size, and the version of torch."""
     threads = environment.get("threads", "?")
     cpu = f"{environment.get('cpu', 'unknown CPU')}, {threads} threads, {environment.get('memory_gib', '?')} GiB"
     if environment.get("device") == "cuda":
@@ -83,7 +83,7 @@ def headline(environment: Mapping[str, Parameter]) -> str:
 
 
 def closing(record: Record) -> str:
-    """One sentence: how many rows, how long, and whether anything is wrong; without any row nothing is said to be."""
+    """One sentence: how many rows, how long, and whether anything is low; no verdict if nothing was measured."""
     if not record.measurements and not record.findings:
         return (
             f"{'interrupted: ' if record.interrupted else ''}nothing was measured in {format_seconds(record.seconds)}"
@@ -95,7 +95,7 @@ def closing(record: Record) -> str:
 
 
 def formulas(record: Record) -> list[str]:
-    """The formula of the highest ceiling of each kind of row with its source, and why other rows have none."""
+    """The formula of the highest ceiling of each kind of row, with its source, and why other rows have none."""
     highest: dict[str, tuple[float, str]] = {}
     without: dict[str, str] = {}
     for row in record.measurements:
@@ -114,7 +114,7 @@ def formulas(record: Record) -> list[str]:
 
 
 def doubt_lines(record: Record) -> list[str]:
-    """What each kind of doubt in this record means, with the number of rows that carry it."""
+    """The meaning of each kind of doubt in this record, with the number of rows that have it."""
     counts = Counter(doubt.id for row in record.measurements for doubt in row.doubts)
     return [
         f"{id_.replace('_', ' ')} ({format_count(count, 'row')}): {MEANINGS.get(id_, '')}"
@@ -128,7 +128,7 @@ def row_name(row: Measurement) -> str:
 
 
 def parameters_text(parameters: Mapping[str, Parameter]) -> str:
-    """Parameters in their own words, the one that matters first."""
+    """The parameters in words, the most important first."""
     words = []
     for key, value in parameters.items():
         match key:
@@ -149,7 +149,7 @@ def figure(value: float) -> str:
 
 
 def share_text(row: Measurement) -> str:
-    """Share of the ceiling, and in brackets the share at the clock seen during the run when that differs."""
+    """Share of the ceiling, with the share at the run's measured clock in brackets if that differs."""
     share, at_clock = row.share_of_ceiling, row.share_at_measured_clock
     if share is None:
         return ""

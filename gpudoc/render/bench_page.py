@@ -1,4 +1,4 @@
-"""A bench record as one self-contained page: causes, curves, roofline, the table, where ceilings come from, doubts."""
+"""A bench record as one self-contained page: causes, curves, roofline, table, sources of the ceilings, doubts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _COPY_NAMES = {"h2d": "host to GPU", "d2h": "GPU to host", "bidirectional": "bot
 
 
 def save(path: Path, report: BenchReport) -> None:
-    """Write the page; GpudocError when it cannot be written."""
+    """Write the page; GpudocError if it cannot be written."""
     save_page(path, render_page(report))
 
 
@@ -73,7 +73,7 @@ def _badge(report: BenchReport) -> Badge:
 
 
 def _numbers(record: Record) -> Iterable[Number]:
-    """The best of each kind that people ask for first: products, memory, the way to the GPU, the loader."""
+    """The best row of each kind that people ask for first: products, memory, copies to and from the GPU, all-reduce."""
     kinds = {
         "matrix product": ("matmul", "cpu_matmul"),
         "memory": ("device_copy", "device_triad", "memory_copy", "memory_triad"),
@@ -198,12 +198,12 @@ def _roofline(rows: Sequence[Measurement]) -> str:
     y = Axis(label=f"10{'¹²' if is_tera else '⁹'} operations/s", log=True, tick=figure)
     device = rows[0].device
     title = f"Roofline of {'the CPU' if device == 'cpu' else device}"
-    # one product under its roof says enough
+    # one product under its roof is enough for a chart
     return line_chart(title, series, x, y, fewest_places=1)
 
 
 def _memory_gb_per_s(rows: Sequence[Measurement]) -> float | None:
-    """The ceiling of the memory where it is known, else the best of what was measured on it."""
+    """The memory's ceiling if it is known, else the best value measured on it; None without either."""
     memory = [row for row in rows if row.name.startswith(("memory_", "device_")) and row.name != "memory_curve"]
     ceilings = [row.ceiling.value for row in memory if isinstance(row.ceiling, Ceiling)]
     return max(ceilings or [row.value for row in memory if row.value is not None], default=None)
@@ -220,7 +220,7 @@ def _intensity(row: Measurement) -> float:
 
 
 def _tables(record: Record) -> Iterable[Block]:
-    """The rows; those of the curves, of which there are many, folded."""
+    """The table of rows; the many rows of the curves are folded."""
     curves = [row for row in record.measurements if row.name in _CURVES]
     yield _table([row for row in record.measurements if row.name not in _CURVES] or curves)
     if len(curves) < len(record.measurements) and curves:

@@ -1,4 +1,4 @@
-"""A bench record in a few lines: the figures that matter to training, what is wrong, and how far to trust it."""
+"""A bench record in a few lines: the figures that matter for training, the problems, and how far to trust it."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from gpudoc.render.table import Table
 from gpudoc.units import format_count
 
 MOST_ROWS = 5
-# a table for a file or a pipe need not fold at the 80 columns of a terminal that is not there
+# a table for a file or a pipe need not fold at 80 columns
 _PIPE_WIDTH = 150
-# what limits a training step, the most telling first, and how people say it
+# the figures that limit a training step, the most telling first, with their names on the screen
 _FIGURES = (
     ("soak_start", "bf16", "soak, its begin"),
     ("soak_end", "bf16", "soak, its end"),
@@ -50,7 +50,7 @@ _HEADINGS = ("measured", "value", "unit", "±", "of ceiling", "doubt")
 
 
 def show(report: BenchReport, *, as_json: bool, plain: bool, verbose: bool, drawn: bool = False) -> None:
-    """The report on stdout, as one JSON document, a few lines, or everything when `verbose`; `drawn` on a page too."""
+    """Print the report as one JSON document, a few lines, or in full if `verbose`; `drawn` if it is on a page too."""
     if as_json:
         print_json(private(report_to_json(report)))
         return
@@ -66,7 +66,7 @@ def show(report: BenchReport, *, as_json: bool, plain: bool, verbose: bool, draw
 
 
 def as_text(record: Record, shape: Form, *, drawn: bool = False) -> str:
-    """The summary: at most five figures, every finding, and what else the record holds, also on a page if `drawn`."""
+    """The summary: at most five figures, every finding, and the rest of the record in words; `drawn` as in `show`."""
     lines = fold(headline(record.environment), shape.width)
     rows = figures(record.measurements)
     if rows:
@@ -84,7 +84,7 @@ def as_text(record: Record, shape: Form, *, drawn: bool = False) -> str:
 
 
 def figures(rows: Sequence[Measurement]) -> list[tuple[Measurement, str]]:
-    """The best row of each kind that matters, at most five, with its name; refused rows always."""
+    """The best row of each kind that matters, at most five, with its name; and all refused rows."""
     best: dict[tuple[str, str], Measurement] = {}
     for row in rows:
         kind = (row.name, str(row.parameters.get("dtype", "")))
@@ -92,7 +92,7 @@ def figures(rows: Sequence[Measurement]) -> list[tuple[Measurement, str]]:
             best[kind] = row
     told = [(best[name, dtype], label) for name, dtype, label in _FIGURES if (name, dtype) in best]
     named = {id(row) for row, _ in told}
-    # a run of other cases alone has figures too
+    # a run of only other cases has figures too
     told += [(row, row.name.replace("_", " ")) for row in best.values() if id(row) not in named]
     refused = [(row, row.name.replace("_", " ")) for row in rows if row.value is None]
     return [*told[:MOST_ROWS], *refused]
@@ -109,7 +109,7 @@ def _cells(row: Measurement, label: str) -> tuple[str, ...]:
     if row.value is None:
         return name, "refused", "", "", "", doubt
     apart = max(row.high - row.value, row.value - row.low) / row.value if row.value else 0.0
-    # beyond its own size the figure is no figure, and by how much says nothing
+    # a spread above the figure itself makes the figure worthless, so its exact size does not matter
     spread = f"{apart:.0%}" if apart <= 1 else "> 100%"
     return name, figure(row.value), row.unit, spread, share_text(row), doubt
 
@@ -125,7 +125,7 @@ def _finding(finding: Finding, width: int) -> list[str]:
 
 
 def _rest(record: Record, shown: int, *, drawn: bool) -> str:
-    """What the summary leaves out: rows, doubts and cases that were not measured."""
+    """The parts that the summary leaves out: rows, doubts and cases that were not measured."""
     parts = [f"{len(record.measurements) - shown} more rows"] if len(record.measurements) > shown else []
     doubted = Counter(doubt.id for row in record.measurements for doubt in row.doubts)
     if doubted:

@@ -15,7 +15,7 @@ from gpudoc.render.frame import show
 
 
 def show_catalogue(cause_id: str | None, *, as_json: bool = False) -> int:
-    """Print every cause, or one with its fix and sources; the exit code. GpudocError for an id that does not exist."""
+    """Print every cause, or one with its fix and sources; returns the exit code. GpudocError for an unknown id."""
     rows = [CATALOGUE[one] for one in CATALOGUE if cause_id in (None, one)]
     if not rows:
         raise no_such_cause(cause_id or "")

@@ -34,8 +34,8 @@ NARROW = ChartFrame(kind="narrow", width=390, height=290, num_ticks=4, left=64, 
 class Series:
     """Named (x, y) points; `style` is 'line' (with dots), 'curve' (without), 'points', or 'roof' (dashed).
 
-    What was measured is drawn solid; 'roof' is for a limit, a ceiling or a fit. Series of one `hue` share a colour;
-    without one each has its own.
+    Measured values are solid; 'roof' is for a limit, a ceiling or a fit. Series with the same `hue` share a colour;
+    a series without one has its own.
     """
 
     name: str
@@ -46,10 +46,10 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """One axis: its label with the unit, whether it is logarithmic, how a tick is written, what it is a multiple of.
+    """One axis: its label with the unit, whether it is logarithmic, the format of a tick, and the base of the ticks.
 
-    A linear axis begins at zero unless `from_zero` is False; then it spans what there is. A y axis needs no label where
-    the title says what it is.
+    A linear axis begins at zero unless `from_zero` is False; then it spans the values. A y axis needs no label if the
+    title names it.
     """
 
     label: str
@@ -94,18 +94,18 @@ class _Scale:
 def line_chart(title: str, series: Sequence[Series], x: Axis, y: Axis, *, fewest_places: int = 2) -> str:
     """The chart as SVG markup; a log axis drops points that are not positive.
 
-    An empty string where less was measured than at `fewest_places` along x: a chart of one dot shows nothing.
+    An empty string if there are measured values at fewer than `fewest_places` places along x: one dot shows nothing.
     """
     kept = [_positive(one, x, y) for one in series]
     drawn = [one for one in kept if one.points]
-    # a limit or a fit shows nothing by itself
+    # a limit or a fit alone shows nothing
     if len({px for one in drawn if one.style != "roof" for px, _ in one.points}) < fewest_places:
         return ""
     return "".join(_drawing(title, drawn, (x, y), frame) for frame in (WIDE, NARROW))
 
 
 def share_bar(parts: Sequence[Part]) -> str:
-    """One bar cut into its parts, with a key that gives every share; parts of nothing are left out."""
+    """One bar cut into its parts, with a key that gives every share; parts without a share are left out."""
     there = [part for part in parts if part.share > 0]
     kept = [replace(part, colour=part.colour or f"var(--s{index % 6})") for index, part in enumerate(there)]
     told = ", ".join(f"{part.name} {_percent(part.share)}" for part in kept)
@@ -148,7 +148,7 @@ def _positive(series: Series, x: Axis, y: Axis) -> Series:
 
 def _scale(axis: Axis, values: Sequence[float], ends: tuple[float, float], frame: ChartFrame) -> _Scale:
     low, high = min(values), max(values)
-    # a tick upward needs less room than one across, where words stand side by side
+    # ticks on the y axis need less room than those on the x axis, whose labels stand side by side
     num_ticks = 5 if ends[0] > ends[1] else frame.num_ticks
     if axis.log:
         return _Scale(axis, low / 1.15, high * 1.15, *ends, num_ticks)
@@ -191,14 +191,14 @@ def _series(series: Series, index: int, across: _Scale, up: _Scale) -> str:
         case "points":
             return dots
         case "curve" | "roof":
-            # a curve of one point would not be seen
+            # a curve of one point would be invisible
             return line if len(placed) > 1 else dots
         case _:
             return line + dots
 
 
 def _legend(drawn: Sequence[Series], frame: ChartFrame) -> tuple[str, int]:
-    """The names under the title, from left to right in as many rows as they need."""
+    """The legend under the title, from left to right in as many rows as needed, and the number of rows."""
     x, row, marks = 0.0, 0, []
     for index, series in enumerate(drawn):
         width = 24 + _LETTER * len(series.name) + 18
@@ -232,7 +232,7 @@ def _log_ticks(low: float, high: float, base: int, most: int) -> list[float]:
         decades = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
         ticks = [m * 10.0**power for power in decades for m in (1, 2, 5) if low <= m * 10.0**power <= high]
     if len(ticks) < 2:
-        # no power lies between the ends, or one: round steps as on a linear axis
+        # at most one power lies between the ends: use round steps as on a linear axis
         step = nice_step((high - low) / min(most, 4), base)
         return [index * step for index in range(max(1, math.ceil(low / step)), math.floor(high / step + 1e-9) + 1)]
     stride = max(1, math.ceil(len(ticks) / most))
@@ -240,7 +240,7 @@ def _log_ticks(low: float, high: float, base: int, most: int) -> list[float]:
 
 
 def nice_step(rough: float, base: int = 10) -> float:
-    """The next round step that is not smaller: 1, 2 or 5 times a power of ten, or a power of two."""
+    """The smallest round step that is not below `rough`: 1, 2 or 5 times a power of ten, or a power of two."""
     if base == 2:
         return 2.0 ** math.ceil(math.log2(rough))
     power = 10.0 ** math.floor(math.log10(rough))

@@ -1,7 +1,7 @@
-"""Where text leaves gpudoc: results to stdout, progress and messages to stderr, colour only on a terminal.
+"""All text output of gpudoc: results to stdout, progress and messages to stderr, colour only on a terminal.
 
-Nothing but gpudoc's own colours, moves of the cursor and line ends reaches a stream: other control characters
-in a text are written out here, wherever it came from.
+Only gpudoc's own colours, cursor moves and line ends reach a stream: other control characters in any text are
+escaped here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rich.segment import Segment
 from gpudoc.control_characters import escape_controls, escape_line, to_json
 from gpudoc.facts.redact import Private
 
-# what stands for a character that the stream does not have; others are a question mark
+# replacements for characters that the stream's encoding lacks; all others become a question mark
 _INSTEAD = {
     "✓": "+", "✗": "x", "–": "-", "…": "...", "·": "|", "×": "x", "→": "->", "±": "+-", "°": "", "µ": "u",
     "─": "-", "│": "|", "╭": "+", "╮": "+", "╰": "+", "╯": "+", "█": "#", "░": ".", "━": "#",
@@ -31,20 +31,20 @@ _LEAST_COLUMNS = 20
 
 
 class _Console(Console):
-    """A console that writes out the control characters of every text that it draws."""
+    """A console that escapes the control characters of every text that it draws."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """The segments of what is drawn; those that move the cursor hold no text."""
+        """The segments to draw; segments that move the cursor hold no text."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(escape_controls(segment.text), segment.style)
 
     def on_broken_pipe(self) -> None:
-        """A reader that has gone ends the output, and not the command as in rich: its exit code is still wanted."""
+        """End the output if the reader is gone, but not the command, as rich would: its exit code still matters."""
         lose_reader(sys.stderr if self.stderr else sys.stdout)
 
 
 def stdout(plain: bool = False) -> Console:
-    """The console for results; without colour when piped, with NO_COLOR or when `plain`."""
+    """The console for results; without colour if piped, with NO_COLOR, or if `plain`."""
     return _console(stderr=False, plain=plain)
 
 
@@ -54,31 +54,31 @@ def stderr(plain: bool = False) -> Console:
 
 
 def text_width(least: int, most: int) -> int:
-    """Columns for lines of text: those of the terminal, `most` at most; `least` if stdout is not a terminal."""
+    """Columns for lines of text: the terminal's, but at most `most`; `least` if stdout is not a terminal."""
     if not sys.stdout.isatty():
         return least
-    # three dots stand for an ellipsis where there is none
+    # leave room for three dots if the encoding has no ellipsis
     short = 0 if has_utf8(sys.stdout) else 2
     return max(_LEAST_COLUMNS, min(most, shutil.get_terminal_size().columns) - short)
 
 
 def is_terminal() -> bool:
-    """Whether stdout is a terminal that can show more than lines."""
+    """Whether stdout is a terminal that can do more than print lines."""
     return sys.stdout.isatty() and not is_dumb()
 
 
 def is_dumb() -> bool:
-    """Whether the terminal says that it can neither colour nor move the cursor."""
+    """Whether the terminal says that it can neither show colour nor move the cursor."""
     return os.environ.get("TERM") in ("dumb", "unknown")
 
 
 def print_json(document: Private, *, indent: int | None = 2) -> None:
-    """Exactly one JSON document on stdout."""
+    """Print exactly one JSON document on stdout."""
     print_lines(to_json(document, indent=indent, ascii_only=not has_utf8(sys.stdout)))
 
 
 def print_lines(text: str, stream: TextIO | None = None) -> None:
-    """Lines as they are, on stdout or another stream."""
+    """Print lines as they are, on stdout or another stream."""
     stream = stream or sys.stdout
     say_what_it_can(stream)
     try:
@@ -96,13 +96,13 @@ def say_written(*places: Path | None) -> None:
 
 
 def lose_reader(stream: TextIO) -> None:
-    """Send what is left for a stream that nobody reads any more nowhere: the command goes on to its own exit code."""
+    """Discard further output to a stream whose reader is gone, so that the command goes on to its own exit code."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def has_utf8(stream: TextIO) -> bool:
-    """Whether the stream's encoding has every character; a pipe of the C locale or of Windows has not."""
+    """Whether the stream's encoding has every character; that of a pipe in the C locale or on Windows does not."""
     return (stream.encoding or "").lower().replace("-", "").startswith("utf")
 
 
@@ -116,7 +116,7 @@ def can_print(stream: TextIO, letter: str) -> bool:
 
 
 def say_what_it_can(stream: TextIO) -> None:
-    """Let a stream without UTF-8 print what it has no character for in other words, instead of failing."""
+    """Let a stream without UTF-8 print replacements for characters that it lacks, instead of failing."""
     if isinstance(stream, io.TextIOWrapper) and not has_utf8(stream):
         codecs.register_error("gpudoc", _in_other_words)
         stream.reconfigure(errors="gpudoc")
@@ -138,7 +138,7 @@ def _console(*, stderr: bool, plain: bool) -> Console:
         stderr=stderr,
         no_color=quiet_colour,
         force_terminal=is_terminal,
-        # in a notebook rich would draw a cell of its own instead of writing to the stream
+        # in a notebook, rich would draw its own cell instead of writing to the stream
         force_jupyter=False,
         highlight=False,
         soft_wrap=not is_terminal,

@@ -1,4 +1,4 @@
-"""The screens of `gpudoc demo`: the list of failures, and one of them above what doctor says of it."""
+"""The screens of `gpudoc demo`: the list of failures, and one failure above doctor's answer."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ def render_question(failure: Failure) -> str:
 
 
 def render_answer(failure: Failure, shape: Form) -> str:
-    """What doctor says now of the failure's text."""
+    """Doctor's present answer to the failure's text."""
     report = examine_text([("stdin", failure.text.encode())])
     return doctor.render(report, width=shape.width, boxed=shape.boxed)

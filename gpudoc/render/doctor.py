@@ -14,20 +14,20 @@ from gpudoc.render.gpus import gpu_facts, gpu_table, holder_table, text_table
 from gpudoc.units import format_bytes, format_count
 
 _MOST_LINES, _MOST_HOLDERS = 12, 10
-# a value of so many characters is a line of words; below so many columns a sentence may take twice the lines
+# a value of at least 20 characters is a line of words; below 60 columns a sentence may take twice the lines
 _A_LINE, _SLIM = 20, 60
 _BETWEEN = " · "
 _COUNTED = Pattern(r"\d GPUs? |\bGPU \d")
 _ABOUT_HOLDERS = ("oom_other_process", "gpu_memory_orphaned", "compute_mode_exclusive", "gpu_shared")
-# guesses by topic are for --verbose and for a text that nothing explains
+# less likely findings are shown only with --verbose
 WORTH_NAMING = 0.3
-# what a text says of how it stands, by the fact; the first counts
+# a text's own statement about the state of its trouble, by fact; the first one counts
 _OF_ITSELF = {
     "solved": "It says itself that the trouble is over: {}  ({})",
     "finished": "It reports finished work: {}  ({})",
     "denied": "It says that the trouble did not occur: {}  ({})",
 }
-# a kind of report that a text has only by its words
+# kinds of reports that only the words of a text show
 _BY_WORDS = {"gpu_report": "text about GPUs", "torch_report": "text about PyTorch"}
 OF_CODE = "This is an error in the code, not of the GPU."
 
@@ -60,7 +60,7 @@ def render(report: Report, *, verbose: bool = False, width: int = NARROW, boxed:
 
 
 def _areas(report: Report, width: int) -> list[str]:
-    """A line for each area of a machine: what is wrong there, else how much was checked; none for a text."""
+    """A line for each area of a machine: its problem, else how much was checked; no lines for a text."""
     if report.source != "machine":
         return []
     passed = count_by_area(report.passed)
@@ -79,7 +79,7 @@ def _areas(report: Report, width: int) -> list[str]:
             mark, told = MARK["warning"], [failed, *told]
         if wrong:
             told = [f"{f.title}{cards_of(f)}" for f in wrong[:1]] + [f"{len(wrong) - 1} more"] * (len(wrong) > 1)
-            # that something is not there is no fault, and nothing that passed
+            # a missing thing is neither a fault nor a passed check
             mark = MARK[wrong[0].severity] if wrong[0].severity != "info" else mark
         lines += _wrap(f"  {mark} {area:9}  {'; '.join(filter(None, told))}", width, most=1)
     return ["", *lines, ""] if lines else []
@@ -93,7 +93,7 @@ def _counted(passed: int, missing: Sequence[str]) -> str:
 
 
 def _tables(report: Report, verbose: bool, width: int) -> list[str]:
-    """The GPUs where more is known of them than names, and who holds them where that is the matter."""
+    """The table of GPUs if more than their names is known, and of their processes if a finding is about those."""
     if report.source == "fleet" or not report.machine.shown_gpus:
         return []
     gpus = gpu_table(report.machine)
@@ -103,7 +103,7 @@ def _tables(report: Report, verbose: bool, width: int) -> list[str]:
 
 
 def headline(report: Report, say: Say = str.format) -> str:
-    """What was examined: GPUs, driver, torch, the Python examined; what is not known is left out."""
+    """The examined GPUs, driver, torch and Python; unknown parts are left out."""
     if report.source == "fleet":
         odd = f"; the odd one: {report.unexplained[0].value}" if report.unexplained else ""
         return f"{', '.join(report.recognised)} compared{odd}"
@@ -140,7 +140,7 @@ def _what_was_read(report: Report, say: Say) -> str:
 
 
 def _first(finding: Finding, width: int, room: int, say: Say, *, named: bool) -> list[str]:
-    """The root cause; a fact is named before its value, a quoted line of text speaks for itself."""
+    """The lines of the root cause; if `named`, the name of a fact stands before its value, else the value alone."""
     title = f"{MARK[finding.severity]} {finding.title}{cards_of(finding)}"
     lines = _wrap(f"{title}  [{finding.id}, {sureness(finding, say)}]", width, indent="  ")
     if is_of_code(finding):
@@ -160,7 +160,7 @@ def _first(finding: Finding, width: int, room: int, say: Say, *, named: bool) ->
 
 
 def _distinct(evidence: Sequence[Observation], named: bool) -> list[Observation]:
-    """Each line once, whole rather than in part, however often it was printed and whatever it shows."""
+    """Each quoted line once, even if it was printed often or shows several facts; the whole line, not a part of it."""
     if named:
         return list({(one.fact, one.value): one for one in reversed(evidence)}.values())[::-1]
     kept: list[Observation] = []
@@ -173,7 +173,7 @@ def _distinct(evidence: Sequence[Observation], named: bool) -> list[Observation]
 
 
 def is_of_code(finding: Finding) -> bool:
-    """Whether the program is wrong, and not the machine."""
+    """Whether the fault is in the program, not in the machine."""
     return finding.id in CATALOGUE and CATALOGUE[finding.id].family == "code"
 
 
@@ -183,7 +183,7 @@ def _seen(one: Observation, named: bool, say: Say) -> str:
 
 
 def cards_of(finding: Finding) -> str:
-    """': GPU 3', ': GPU 0, 1, 2', for the GPUs that a finding is about and its title does not count; else ''."""
+    """': GPU 3', ': GPU 0 to 2': the GPUs that a finding is about; '' if its title already names or counts them."""
     numbers = sorted(card.index for card in finding.cards if not isinstance(card.index, Absent))
     if not numbers or _COUNTED.search(finding.title):
         return ""
@@ -205,7 +205,7 @@ def _others(report: Report, width: int, say: Say) -> list[str]:
 
 
 def _unknown(report: Report, width: int, say: Say) -> list[str]:
-    """That no cause is known, what was seen and understood, and the one thing to collect next."""
+    """The lines that say that no cause is known: what was seen and understood, and the one thing to collect next."""
     first = report.unexplained[0] if report.unexplained else None
     if first is not None and first.fact in ("documentation", "source code", "configuration"):
         lines = _wrap(f"? This is {first.fact}, not what a machine said: {first.value}.", width, indent="  ")
@@ -224,7 +224,7 @@ def _unknown(report: Report, width: int, say: Say) -> list[str]:
 
 
 def _guesses(report: Report, width: int, say: Say) -> list[str]:
-    """What it may be by somebody's words alone, each with its likelihood; of the first also the lines and a step."""
+    """The causes that words alone suggest, each with its likelihood; the first one also with its lines and a step."""
     guesses = [f for f in report.findings if f.is_guess and f.confidence * 2 >= report.findings[0].confidence]
     lines: list[str] = []
     for place, guess in enumerate(guesses):
@@ -239,12 +239,12 @@ def _guesses(report: Report, width: int, say: Say) -> list[str]:
 
 
 def sureness(finding: Finding, say: Say = str.format) -> str:
-    """'84 % sure' of what was found, 'a guess, 40 % likely' of what words alone make likely."""
+    """'84% sure' for a found cause, 'a guess, 40% likely' for a cause that only words make likely."""
     return say("a guess, {:.0%} likely" if finding.is_guess else "{:.0%} sure", finding.confidence)
 
 
 def marked(remedy: Remedy, say: Say = str.format) -> str:
-    """What the step says, with a word before it when it ends work that is going on."""
+    """The text of the step, after the word 'disruptive' if the step ends running work."""
     return say("disruptive: {}", remedy.say) if remedy.disruptive else remedy.say
 
 
@@ -284,12 +284,12 @@ def _answers(report: Report, width: int, say: Say) -> list[str]:
 
 
 def _no_problem(report: Report, say: Say) -> str:
-    """What was checked, what could not be, and of a text also what it says nothing of."""
+    """How many checks passed, how many could not be made, and for a text also the parts that it does not mention."""
     count = len(report.passed)
     if report.source != "file":
         absent = next((f"{f.title}. " for f in report.findings if f.id == "no_gpu_on_machine"), "")
         noted = [f for f in report.findings if f.id != "no_gpu_on_machine" and f.confidence >= WORTH_NAMING]
-        # what is noted in its area is over, or no fault
+        # a finding that is only noted in its area is over, or is not a fault
         none, checks = "Nothing is wrong now" if noted else "No problem found", format_count(count, "check")
         left = f" that could be made; {len(report.skipped)} could not be made (--verbose says why)"
         return f"{absent}{none} in the {checks}{left}." if report.skipped else f"{absent}{none}: {checks} passed."
@@ -310,7 +310,7 @@ def _driver(machine: Machine) -> str:
 
 
 def _silent(machine: Machine, say: Say) -> str:
-    """Of driver, GPU and torch those that a text does not speak of."""
+    """The names of driver, GPU and PyTorch that a text does not mention, joined by 'or'."""
     known = {"driver": _driver(machine), "GPU": machine.shown_gpus, "PyTorch": _text(machine.torch.version)}
     silent = [say(name) for name, value in known.items() if not value]
     return say("{} or {}", ", ".join(silent[:-1]), silent[-1]) if len(silent) > 1 else "".join(silent)
@@ -395,5 +395,5 @@ def _step(told: str, remedy: Remedy, width: int, indent: int = 2) -> list[str]:
 
 
 def _wrap(text: str, width: int, *, indent: str = "        ", most: int = 2) -> list[str]:
-    """`text` over at most that many lines, twice as many on a narrow screen."""
+    """`text` folded to at most `most` lines, or twice as many on a narrow screen."""
     return fold(text, width, indent=indent, most=most * 2 if width < _SLIM and most > 1 else most)

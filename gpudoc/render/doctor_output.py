@@ -1,4 +1,4 @@
-"""Where doctor's report goes: the screen, one JSON document, Markdown to paste, a page, a file."""
+"""Write doctor's report to the screen, as one JSON document, as Markdown to paste, to a page or to a file."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from gpudoc.render.gpus import gpu_table, holder_table
 if TYPE_CHECKING:
     from gpudoc.render.table import Table
 
-# one that stands for all
+# one letter of each language, to test whether the terminal can print it
 _LETTER = {"zh": "\u5b58", "ru": "\u0436"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """What the user wants to see and keep; `redact` takes out of what is written what says who and where."""
+    """The outputs that the user wants; `redact` removes the names of people and machines from written output."""
 
     json: bool = False
     markdown: bool = False
@@ -42,16 +42,16 @@ class Output:
 
     @property
     def leaves(self) -> bool:
-        """Whether anything but the terminal gets the report."""
+        """Whether the report goes anywhere but to the terminal."""
         return self.json or self.markdown or any(self.files)
 
     @property
     def files(self) -> tuple[Path | None, ...]:
-        """What is written for the user besides the terminal."""
+        """The files to write besides the terminal's output."""
         return self.out, self.html, self.sarif
 
     def refuse_sarif(self, what: str) -> None:
-        """GpudocError where SARIF is wanted of what has no lines that it could name."""
+        """Raise GpudocError if SARIF is wanted for a source without lines to name."""
         if self.sarif is not None:
             raise GpudocError(f"--sarif works for texts and this machine, not for {what}", hint="--json or --html FILE")
 
@@ -72,14 +72,14 @@ def redactor_of(report: Report) -> Redactor:
 
 
 def shareable(report: Report, *, redact: bool) -> Report:
-    """The report as it may leave the machine: without what says who and where, unless the user wants it whole."""
+    """The report as it may leave the machine: without names of people and machines, unless the user wants them."""
     if not redact:
         return report
     return redactor_of(report).clean(replace(report, machine=_without_names(report.machine)))
 
 
 def show(report: Report, output: Output) -> None:
-    """Print and write the report; GpudocError when a file cannot be written."""
+    """Print and write the report; GpudocError if a file cannot be written."""
     if output.leaves:
         clean = shareable(report, redact=output.redact)
         if output.html is not None:
@@ -110,13 +110,13 @@ def show(report: Report, output: Output) -> None:
 
 
 def _sayable(report: Report) -> Report:
-    """The report in English where the terminal has no letters for its language: a question mark says nothing."""
+    """The report, in English if the terminal cannot print the letters of its language."""
     known = console.can_print(sys.stdout, _LETTER.get(report.language, ""))
     return report if known else replace(report, language=ENGLISH)
 
 
 def _without_names(machine: Machine) -> Machine:
-    """The machine with its containers known by number only: who starts one often gives it his own name."""
+    """The machine with its containers by number only, since users often name them after themselves."""
     if isinstance(machine.gpus, Absent):
         return machine
     return replace(machine, gpus=tuple(_with_numbers(gpu) for gpu in machine.gpus))
@@ -137,7 +137,7 @@ def render_markdown(report: Report) -> str:
     """The report as Markdown for an issue: verdict, findings with evidence and commands."""
     from gpudoc.render import markdown
 
-    # the first line is what tells gpudoc and scripts that this is a report
+    # gpudoc and scripts recognise a report by the first line
     verdict = report.verdict
     report, say = in_own_language(report)
     lines = [f"**gpudoc doctor: {verdict}**", "", markdown.prose(headline(report, say)), ""]
@@ -175,7 +175,7 @@ def render_markdown(report: Report) -> str:
 
 
 def _tables(report: Report) -> tuple[Table, ...]:
-    """The GPUs and who holds them, as far as the report knows."""
+    """The tables of the GPUs and of the processes that hold them, as far as the report knows them."""
     return tuple(t for t in (gpu_table(report.machine), holder_table(report.machine)) if t is not None)
 
 

@@ -1,4 +1,4 @@
-"""doctor's report as a page: the verdict, the root cause with its commands, the GPUs, every check by area."""
+"""Doctor's report as a page: the verdict, the root cause with its commands, the GPUs, every check by area."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpudoc.render.table import Table
 from gpudoc.units import format_count
 
 KINDS = {"broken": "broken", "warning": "warning", "healthy": "good", "unknown": "warning"}
-# further findings that are shown whole
+# how many further findings are shown in full
 _MOST = 3
 _NOTHING = {"file": "No error recognised", "fleet": "The machines do not differ"}
 
@@ -41,12 +41,12 @@ def render_page(report: Report) -> str:
 
 
 def found_heading(report: Report) -> str:
-    """What stands over the findings."""
+    """The heading of the findings."""
     return "The cause" if report.verdict in ("broken", "warning") else "Findings"
 
 
 def note_of(finding: Finding, said: Sequence[str] = (), say: Say = str.format, *, is_open: bool = False) -> Note:
-    """A finding as a box: what to type, and what it rests on, folded unless `is_open`; `said` are further remarks."""
+    """A finding as a box: its steps, and its evidence, folded unless `is_open`; `said` are further remarks."""
     evidence = tuple((o.fact.replace("_", " "), o.value, o.origin) for o in finding.evidence)
     known = Table(headings=(say("fact"), say("value"), say("read in")), rows=evidence)
     return Note(
@@ -64,7 +64,7 @@ def note_of(finding: Finding, said: Sequence[str] = (), say: Say = str.format, *
 
 def _step(remedy: Remedy, say: Say) -> tuple[str, str]:
     step = marked(remedy, say)
-    # the mark goes with what is copied
+    # the mark is copied with the command
     return say(
         "{} (needs root)", step
     ) if remedy.needs_root else step, f"# disruptive\n{remedy.run}" if remedy.disruptive and remedy.run else remedy.run
@@ -77,7 +77,7 @@ def _findings(report: Report, say: Say) -> Iterator[Block]:
         collect = tuple(say("Collect next: {}", fact) for fact in report.deciding_facts)
         yield Note(kind="warning", title=say("The cause is not known"), points=(*seen, *collect))
     if report.findings:
-        # the figures of a text's cause stand in its observations
+        # the figures of a text's cause are in its observations
         yield note_of(report.findings[0], say=say, is_open=report.source == "file")
     elif report.verdict != "unknown":
         title = "A question, and nothing wrong" if asked else _NOTHING.get(report.source, "No problem found")
@@ -109,7 +109,7 @@ def _numbers(report: Report) -> list[Number]:
 
 
 def _checks(report: Report) -> Iterator[Block]:
-    """A folded part for each area: what is not the matter, in sentences, and what could not be checked, by reason."""
+    """A folded part for each area: the causes ruled out, in sentences, and those not checked, by reason."""
     for area in AREAS:
         passed = [name for name in report.passed if area_of(name) == area]
         reasons: dict[str, list[str]] = {}

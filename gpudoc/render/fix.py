@@ -1,4 +1,4 @@
-"""What `fix` says: the cause with its line, the change and its proof, what it changes besides, and what was lost."""
+"""The output of `fix`: the cause with its line, the change and its proof, side effects, and changes not kept."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpudoc.shell import quote_path
 from gpudoc.units import format_count, format_seconds
 
 _MOST_SHOWN = 8
-# of the lines where a step spends its time
+# limits for the list of lines where a step spends its time: how many, the least share, the longest source
 _MOST_LINES, _LEAST_SHARE, _LONGEST = 3, 0.05, 80
 _TITLES = {
     "anomaly-off": "Anomaly detection is on",
@@ -58,7 +58,7 @@ _TITLES = {
 
 
 def show(result: FixResult, *, as_json: bool, plain: bool, verbose: bool) -> None:
-    """The result on stdout, as one JSON document or as a screen."""
+    """Print the result on stdout, as one JSON document or as a screen."""
     if as_json:
         print_json(private(document(result)))
         return
@@ -86,7 +86,7 @@ def as_text(result: FixResult, *, verbose: bool = False) -> str:
 
 
 def headline(result: FixResult) -> str:
-    """The answer in a sentence."""
+    """The result in one sentence."""
     if not result.accepted:
         if result.unequal:
             return "Nothing is proved: two launches of the unmodified script differ."
@@ -111,7 +111,7 @@ def _accepted(proof: FixProof) -> list[str]:
 
 
 def _nothing(result: FixResult) -> list[str]:
-    """What was looked at, and where the time goes that was left alone."""
+    """The lines for no change: what was examined, and where the time goes that was left unchanged."""
     steps = "the steps" if result.look is None else format_count(result.look.steps, "step")
     lines = [f"looked at {steps}: where they spend their time, what they keep, how they load data"]
     lines.append("  evaluation and work at the end of an epoch are included only if these steps reached them")
@@ -141,7 +141,7 @@ def _nothing(result: FixResult) -> list[str]:
 
 
 def _source_of(line: HotLine) -> str:
-    """The line as the file has it, cut where it is long; '' where it cannot be read."""
+    """The line in the file, cut if it is long; '' if it cannot be read."""
     try:
         text = read_bytes(line.file, "Python").decode("utf-8", "replace").splitlines()[line.line - 1].strip()
     except (UnreadableError, IndexError):
@@ -164,7 +164,7 @@ def _others(result: FixResult, *, verbose: bool) -> list[str]:
 
 
 def why_lost(proof: FixProof) -> str:
-    """Why a change that was tried is not offered."""
+    """Why a tried change is not offered."""
     if proof.why:
         return escape_line(proof.why)
     span = proof.gain
@@ -186,7 +186,7 @@ def _next(result: FixResult) -> list[str]:
 
 
 def title_of(rewrite: str) -> str:
-    """What is wrong where this rewrite helps, as a title."""
+    """The problem that this rewrite solves, as a title."""
     return _TITLES.get(rewrite, rewrite)
 
 

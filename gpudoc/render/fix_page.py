@@ -1,4 +1,4 @@
-"""What `fix` found as one page: what is proved with its diff, what was tried, and what was left alone and why."""
+"""The result of `fix` as one page: the proved changes with their diff, the tried ones, and those not tried and why."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpudoc.units import format_count, format_seconds
 
 
 def save(path: Path, result: FixResult) -> None:
-    """Write the page; GpudocError when it cannot be written."""
+    """Write the page; GpudocError if it cannot be written."""
     save_page(path, render_page(result))
 
 

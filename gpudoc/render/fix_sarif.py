@@ -1,4 +1,4 @@
-"""What `fix` proved as SARIF 2.1.0: a result at each cause, and the proved change as a fix that an editor can apply."""
+"""Proved changes of `fix` as SARIF 2.1.0: a result at each cause, and the change as a fix that an editor can apply."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from gpudoc.writing import write_whole
 
 
 def save(path: Path, result: FixResult) -> None:
-    """Write the document; GpudocError when it cannot be written."""
-    # redacted where it speaks; the lines of a fix are the user's own, and have to stay what they are
+    """Write the document; GpudocError if it cannot be written."""
+    # its messages are redacted; the lines of a fix are the user's own and must stay unchanged
     text = to_json(whole(render_fix_sarif(result, Path.cwd())))
     write_whole(path, text + "\n", hint="--sarif fix.sarif")
 
 
 def render_fix_sarif(result: FixResult, root: Path) -> dict[str, object]:
-    """The document: its fixes change the files as they were looked at, and only what is proved is a fix.
+    """The document: its fixes apply to the files as they were examined, and only proved changes are fixes.
 
-    Several changes are proved on top of each other and together, so they are one fix, at the first result.
+    Several changes are proved on top of each other and together, so they are one fix at the first result.
     """
     results = [_result(result, number, proof, root) for number, proof in enumerate(result.accepted)]
     named = dict.fromkeys(proof.candidate.rewrite for proof in result.accepted)
@@ -74,7 +74,7 @@ def _fixes(result: FixResult, root: Path) -> list[dict[str, object]]:
 
 
 def replacements(before: str, after: str) -> Iterator[dict[str, object]]:
-    """What makes `after` of `before`: regions from a line and column to before another, both counted from 1."""
+    """The edits from `before` to `after`: regions from a line and column up to before another, both counted from 1."""
     old, new = _lines(before), _lines(after)
     for kind, start, end, new_start, new_end in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if kind == "equal":
@@ -89,7 +89,7 @@ def replacements(before: str, after: str) -> Iterator[dict[str, object]]:
 
 
 def line_before(first: str, before: str, line: int) -> int:
-    """Which line of `first` a line of `before`, the same file after other changes, was."""
+    """The line in `first` of a line in `before`, which is the same file after other changes."""
     pieces = difflib.SequenceMatcher(None, _lines(first), _lines(before), autojunk=False).get_opcodes()
     for kind, start, end, new_start, new_end in pieces:
         if new_start < line <= new_end:
@@ -98,7 +98,7 @@ def line_before(first: str, before: str, line: int) -> int:
 
 
 def _common(one: str, other: str) -> int:
-    """How many characters two texts begin with in common, without a part of a line ending."""
+    """How many characters the beginnings of two texts have in common, without splitting a line ending."""
     length = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
     while length and one[length - 1] in "\r\n" and {*one[length : length + 1], *other[length : length + 1]} & {*"\r\n"}:
         length -= 1
@@ -106,12 +106,12 @@ def _common(one: str, other: str) -> int:
 
 
 def _lines(text: str) -> list[str]:
-    """The lines with their endings, whichever these are."""
+    """The lines with their endings of any kind."""
     return list(io.StringIO(text, newline=""))
 
 
 def _position(text: str, lines_above: int) -> tuple[int, int]:
-    """Where `text` ends that begins in the first column below this number of lines; columns are in UTF-16."""
+    """Line and column where `text` ends if it begins in column 1 after that many lines; columns are in UTF-16."""
     lines = _lines(text)
     if not lines:
         return lines_above + 1, 1

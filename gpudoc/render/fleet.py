@@ -1,4 +1,4 @@
-"""A judged fleet on the screen: the verdict, who is odd and why, every measure in a line, what could not be judged."""
+"""A judged fleet on the screen: the verdict, the odd places and why, a line per measure, the unjudged places."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from gpudoc.render.doctor import marked
 from gpudoc.stats import quantile
 from gpudoc.units import format_bytes
 
-# so many findings, measures that could not be judged, and odd nodes are a screen; --verbose shows all
+# limits for one screen: findings, measures that could not be judged, and changes; --verbose shows all
 _MOST_FINDINGS, _MOST_UNJUDGED, _MOST_CHANGES = 10, 5, 10
 _PIPE_WIDTH = 150
 _COLOURS = {"broken": "red", "warning": "yellow", "info": "blue"}
 
 
 def show(report: FleetReport, *, as_json: bool, plain: bool, verbose: bool) -> None:
-    """The report on stdout, as one JSON document or as a screen; no host is named in either."""
+    """Print the report on stdout, as one JSON document or as a screen; neither names a host."""
     if as_json:
         print_json(private(report.to_json()))
     else:
@@ -35,7 +35,7 @@ def show(report: FleetReport, *, as_json: bool, plain: bool, verbose: bool) -> N
 
 
 def print_screen(report: FleetReport, out: Console, *, verbose: bool) -> None:
-    """The report for people."""
+    """Print the report for people."""
     if not out.is_terminal:
         out.width = _PIPE_WIDTH
     record, verdict = report.record, report.verdict
@@ -57,7 +57,7 @@ def print_screen(report: FleetReport, out: Console, *, verbose: bool) -> None:
 
 
 def show_bad_hosts(record: FleetRecord, verdict: FleetVerdict) -> None:
-    """The hosts to drain on stdout, one per line and nothing else."""
+    """Print the hosts to drain on stdout, one per line and nothing else."""
     for host in bad_hosts(record, verdict):
         print_lines(host)
 
@@ -82,7 +82,7 @@ def _print_findings(verdict: FleetVerdict, out: Console, *, verbose: bool) -> No
 
 
 def measure_table(verdict: FleetVerdict) -> Table:
-    """One line per measure: the median, how far the places spread, the slowest and how odd it is."""
+    """One line per measure: the median, the spread of the places, the slowest place and how odd it is."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading, justify in (
         ("measured", "left"),
@@ -101,7 +101,7 @@ def measure_table(verdict: FleetVerdict) -> Table:
 
 
 def scored_measures(found: Sequence[Family]) -> Iterator[tuple[Family, Scored]]:
-    """Every measure with the family that it is judged in."""
+    """Every measure with the family in which it is judged."""
     for family in found:
         for scored in family.scored:
             yield family, scored
@@ -135,7 +135,7 @@ def measure_name(scored: Scored) -> str:
 
 
 def how_judged(verdict: FleetVerdict) -> str:
-    """The yardstick in one sentence, with its numbers."""
+    """The criterion for odd places in one sentence, with its numbers."""
     least = worth("compute")
     text = (
         f"odd is {verdict.limit:.2f} robust standard deviations and {least:.0%} or more below the peers of the same "
@@ -149,7 +149,7 @@ def how_judged(verdict: FleetVerdict) -> str:
 
 
 def unjudged_lines(unjudged: Sequence[Unjudged], most: int | None = None) -> Iterator[str]:
-    """What could not be judged, where and why."""
+    """The measures that could not be judged, where and why."""
     for one in unjudged[:most]:
         yield f"{one.what}: {spots_name(one.at)}: {one.because}"
     if most is not None and len(unjudged) > most:
@@ -157,7 +157,7 @@ def unjudged_lines(unjudged: Sequence[Unjudged], most: int | None = None) -> Ite
 
 
 def comparison_lines(comparison: FleetComparison, most: int | None = None) -> Iterator[str]:
-    """What changed since the older record."""
+    """The changes since the older record."""
     yield (
         f"compared with the older record: {comparison.matched} GPUs are in both; apart from changes that affect all, "
         f"{len(comparison.worse)} figures are worse, {len(comparison.better)} better"

@@ -23,12 +23,12 @@ _NUMERIC = frozenset({"places", "median", "spread σ", "slowest", "σ away", "sh
 
 
 def save(path: Path, report: FleetReport) -> None:
-    """Write the page; GpudocError when it cannot be written."""
+    """Write the page; GpudocError if it cannot be written."""
     save_page(path, render_page(report))
 
 
 def render_page(report: FleetReport) -> str:
-    """The page as text; no host is named on it."""
+    """The page as text; it names no host."""
     record, verdict = report.record, report.verdict
     changed = [] if report.comparison is None else list(comparison_lines(report.comparison))
     sections = [

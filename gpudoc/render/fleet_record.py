@@ -1,4 +1,4 @@
-"""A saved record of a fleet as doctor shows and writes it."""
+"""Doctor's output for a saved record of a fleet."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpudoc.writing import write_whole
 
 
 def show_saved(report: FleetReport, output: Output) -> None:
-    """A saved record as doctor shows it: the same screen and page; its JSON and Markdown are those of doctor."""
+    """Show a saved record with bench's screen and page; its JSON and Markdown are doctor's."""
     found = {**document.dump(report.to_doctor()), "fleet": verdict_to_json(report.verdict)}
     if report.comparison is not None:
         found["comparison"] = comparison_to_json(report.comparison)

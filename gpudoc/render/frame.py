@@ -1,4 +1,4 @@
-"""How a screen looks on a terminal: marks, colours, a box around the root cause. A pipe gets the plain lines."""
+"""The look of a screen on a terminal: marks, colours, a box around the root cause. A pipe gets the plain lines."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from gpudoc.render import console
 if TYPE_CHECKING:
     from gpudoc.doctor.model import Report
 
-# how a template of a screen is said with its values
+# fills a screen's template with its values, in the language of the report
 Say = Callable[..., str]
 
 MARK = {"broken": "✗", "warning": "!", "info": "i"}
 PASSED, UNCHECKED = "✓", "–"
-# what a screen of 80 columns shows; wider ones show wider lines
+# columns of text: NARROW for a screen of 80 columns, at most WIDE on a wider one
 NARROW, WIDE = 80, 118
 _SMALLEST_BOX = 50
 _WIDEST = 200
 _TO_COPY = Pattern(r" *\$ |next  |profile  |summary: |continue with: ")
-# this many lines are no limit
+# a limit of this many lines means no limit
 _ANY = 100
 _WHOLE = Pattern(r"\[[^\[\]]{1,60}\]$|\([^()]{1,40}\)$|`[^`]{1,40}`|gpudoc doctor --\w+(?: \w+)?")
-# of a text with wide characters what stays in one piece: one of them or a word, and what stands right behind it
+# the pieces of a text with wide characters: one such character or a word, and the punctuation right after it
 _BROAD = r"\u2e80-\u9fff\uac00-\ud7af\uff00-\uffef"
 _PIECE = Pattern(rf"(?:[{_BROAD}]|[^ {_BROAD}]+)[\u3001\u3002\uff01\uff09\uff0c\uff1a\uff1b\uff1f]* *| +")
 _WORDS = {"✗": "broken:", "!": "warning:", "i": "note:", PASSED: "passed:", UNCHECKED: "not checked:", "?": "unknown:"}
@@ -55,7 +55,7 @@ _STYLES = (
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How wide lines of text may be, and whether the root cause stands in a box."""
+    """The width of lines of text, and whether the root cause is in a box."""
 
     width: int = NARROW
     boxed: bool = False
@@ -72,15 +72,15 @@ class Form:
 
 
 def form(plain: bool = False, piped: int = NARROW) -> Form:
-    """The form for stdout: that of the terminal; lines of `piped` columns without a box where it is none."""
+    """The form for stdout: the terminal's; lines of `piped` columns without a box if it is not a terminal."""
     on_terminal = console.is_terminal()
     return Form(console.text_width(piped, WIDE), boxed=on_terminal and not plain)
 
 
 def show(text: str, *, plain: bool = False) -> None:
-    """Print a screen: on a terminal in colour and folded; with `plain` its marks are words to be heard."""
+    """Print a screen: in colour and folded on a terminal; with `plain`, its marks are words for a screen reader."""
     out = console.stdout(plain)
-    # before it is measured and folded
+    # must happen before the text is measured and folded
     text = escape_controls(text)
     if sys.stdout.isatty():
         text = _folded(text, console.text_width(NARROW, _WIDEST))
@@ -89,7 +89,7 @@ def show(text: str, *, plain: bool = False) -> None:
 
 
 def _folded(text: str, width: int) -> str:
-    """`text` with no line broken inside a word; what is to be copied stays in one piece, which the terminal wraps."""
+    """`text` folded only between words; a line to copy stays in one piece, and the terminal wraps it."""
     lines: list[str] = []
     for line in text.splitlines():
         indent = " " * (len(line) - len(line.lstrip()) + 4)
@@ -99,12 +99,12 @@ def _folded(text: str, width: int) -> str:
 
 
 def in_words(text: str) -> str:
-    """`text` with the mark at the beginning of a line as a word."""
+    """`text` with each mark at the beginning of a line as a word."""
     return _MARKED.sub(_in_word, text)
 
 
 def _in_word(match: Match[str]) -> str:
-    """A mark at the beginning of a line stands before a whole sentence, which needs no word for well or neutral."""
+    """The word for a mark; '' for a good or neutral mark without indent, since a whole sentence follows it."""
     indent, mark = match[1], match[2]
     return "" if not indent and mark in (PASSED, UNCHECKED) else f"{indent}{_WORDS[mark]} "
 
@@ -118,9 +118,9 @@ def paint(text: str) -> Text:
 
 
 def box(lines: Sequence[str], shape: Form, step: str = "fix:") -> list[str]:
-    """The lines in a box; with a command that is too long for it all steps stand below, in order, to be copied.
+    """The lines in a box; if a line is too long for it, all steps stand below the box, in order, to be copied.
 
-    A line that begins with `step` is one.
+    A line that begins with `step` is a step.
     """
     if not shape.has_box:
         return list(lines)
@@ -137,8 +137,8 @@ def box(lines: Sequence[str], shape: Form, step: str = "fix:") -> list[str]:
 
 
 def fold(text: str, width: int, *, indent: str = "  ", most: int = _ANY) -> list[str]:
-    """`text` over at most that many lines of `width`, broken between words; what is longer ends in an ellipsis."""
-    # what stands in brackets at the end is not broken, nor is a command
+    """`text` over at most `most` lines of `width`, broken between words; a longer text ends in an ellipsis."""
+    # brackets at the end and commands are not broken
     kept = _WHOLE.sub(lambda match: match[0].replace(" ", "\u00a0"), text)
     if cell_len(kept) > len(kept):
         wrapped = _wrapped_wide(kept, width, indent)
@@ -150,14 +150,14 @@ def fold(text: str, width: int, *, indent: str = "  ", most: int = _ANY) -> list
         cut = set_cell_size(lines[most - 1], width - 1).rstrip()
         if cell_len(cut) > len(cut):
             return [*lines[: most - 1], f"{cut[:-1] if cell_len(cut) >= width - 1 else cut}…"]
-        # not in the middle of a word, where there is a word before it
+        # do not cut in the middle of a word if there is a word before it
         whole = cut.rpartition(" ")[0].rstrip() or cut[: width - 2]
         lines = [*lines[: most - 1], f"{whole} …"]
     return lines
 
 
 def _wrapped_wide(text: str, width: int, indent: str) -> list[str]:
-    """Text with characters of two columns, which may be broken at each of them; what ends a clause begins no line."""
+    """Wrap text with characters of two columns, which may break at each of them; no line begins with punctuation."""
     lines = [text[: len(text) - len(text.lstrip())]]
     pieces = (part for piece in _PIECE.findall(text.lstrip()) for part in chop_cells(piece, width - len(indent)))
     for piece in pieces:
@@ -169,12 +169,12 @@ def _wrapped_wide(text: str, width: int, indent: str) -> list[str]:
 
 
 def join_lines(lines: Iterable[str]) -> str:
-    """The lines as one text that ends in a line end; a line end within one of them is written out."""
+    """The lines as one text that ends in a line end; a line end inside a line is escaped."""
     return "".join(f"{escape_line(line)}\n" for line in lines)
 
 
 def short_path(path: Path) -> str:
-    """The path as people type it: under the home folder with a tilde."""
+    """The path as people type it: with a tilde if it is under the home folder."""
     try:
         return f"~/{path.resolve().relative_to(Path.home())}"
     except (ValueError, RuntimeError, OSError):
@@ -182,7 +182,7 @@ def short_path(path: Path) -> str:
 
 
 def in_own_language(report: Report) -> tuple[Report, Say]:
-    """The report in the language of its question, and how the words around it are said; English reads nothing."""
+    """The report in its question's language, and the function that says the words around it; English reads no file."""
     from gpudoc.facts.readers.model import ENGLISH
 
     if report.language == ENGLISH:

@@ -1,4 +1,4 @@
-"""The GPUs of a machine and who holds them, as tables for the screen, Markdown and the page; a dash is an unknown."""
+"""The GPUs of a machine and their processes, as tables for the screen, Markdown and the page; a dash is an unknown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LEAST_COLUMNS = 3
 
 
 def gpu_table(machine: Machine) -> Table | None:
-    """A row for each GPU; None where no more than a name is known of any."""
+    """A row for each GPU; None if nothing but names is known."""
     gpus = machine.shown_gpus
     rows = tuple(_row(gpu) for gpu in gpus)
     if not any(cell != DASH for gpu, row in zip(gpus, rows, strict=True) for cell in _measured(gpu, row)):
@@ -26,7 +26,7 @@ def gpu_table(machine: Machine) -> Table | None:
 
 
 def holder_table(machine: Machine, most: int = 100) -> Table | None:
-    """A row for each process that holds a GPU, the first `most` of them; None where none is listed."""
+    """A row for each of the first `most` processes that hold a GPU; None if none is listed."""
     from gpudoc.doctor.causes.holders import holders_of
 
     held = [(gpu, process) for gpu in machine.shown_gpus for process in holders_of(gpu)]
@@ -39,7 +39,7 @@ def holder_table(machine: Machine, most: int = 100) -> Table | None:
 
 
 def text_table(table: Table, width: int) -> list[str]:
-    """The table as aligned lines of at most `width`: the widest column of words gives way, then the last columns."""
+    """The table as aligned lines of at most `width`: shortens the widest column of words, then drops last columns."""
     columns = [list(column) for column in zip(table.headings, *table.rows, strict=True)]
     widths = [max(map(len, column)) for column in columns]
     words = [n for n, heading in enumerate(table.headings) if heading not in table.numeric]
@@ -63,7 +63,7 @@ def text_table(table: Table, width: int) -> list[str]:
 
 
 def gpu_facts(machine: Machine) -> list[str]:
-    """Every fact that is known of the GPUs without their processes: one line where all agree, else one for each."""
+    """Every known fact of the GPUs except their processes: one line if all GPUs agree, else one for each."""
     gpus = machine.shown_gpus
     told: dict[str, dict[int, str]] = {}
     unknown: dict[str, dict[str, None]] = {}
@@ -82,7 +82,7 @@ def gpu_facts(machine: Machine) -> list[str]:
 
 
 def _flat(gpu: Gpu) -> Iterator[tuple[str, str | Absent]]:
-    """The facts of a GPU that were asked for, as words; those of its link under 'link.'."""
+    """The facts of a GPU that were read or failed to be read, as words; those of its link under 'link.'."""
     for part, prefix in ((gpu, ""), (gpu.link, "link.")):
         for field in fields(part):
             value = getattr(part, field.name)
@@ -100,7 +100,7 @@ def _words(value: object) -> str:
 
 
 def _measured(gpu: Gpu, row: Sequence[str]) -> Sequence[str]:
-    """The cells that tell more than a name and a size, which a card has in every list."""
+    """The cells with more than the name and the size, which every list of cards has."""
     return (_gib(gpu.memory_used_bytes), *row[3:])
 
 
@@ -152,7 +152,7 @@ def _text(fact: Fact[T]) -> str:
 
 
 def _link(link: Link) -> str:
-    """'1x16/5x16': generation and lanes now, and the most that card and slot can."""
+    """'1x16/5x16': generation and lanes now, and the most that card and slot support."""
     now, most = _lanes(link.generation, link.width), _lanes(link.generation_max, link.width_max)
     return _of(now, most)
 
@@ -163,7 +163,7 @@ def _lanes(generation: Fact[int], width: Fact[int]) -> str:
 
 
 def _ecc(gpu: Gpu) -> str:
-    """Uncorrected errors since the driver was loaded; 'off' where they are not counted by the owner's wish."""
+    """Uncorrected errors since the driver was loaded; 'off' if the owner switched ECC off."""
     if gpu.ecc_enabled is False:
         return "off"
     return _text(gpu.ecc_uncorrected_volatile)

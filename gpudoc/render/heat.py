@@ -9,20 +9,20 @@ from collections.abc import Mapping, Sequence
 from gpudoc.fleet.record import Spot
 from gpudoc.fleet.scores import At
 
-# standard deviations from which on a cell has the next colour, the worst first; the last colour is as usual or better
+# the limits between the colours in standard deviations, the worst first; the last colour is for usual or better
 _STEPS = (-6.0, -4.0, -3.0, -2.0, -1.0)
 _COLOURS = ("#7f0000", "#c62828", "#ef6c00", "#f9a825", "#d4c27a", "#8fb8a8")
 _WORDS = ("6 σ and more", "4 σ", "3 σ", "2 σ", "1 σ", "less")
 _NOT_MEASURED = "var(--line)"
 _GAP, _BAND, _LEFT, _TOP, _WIDTH, _LEGEND = 1, 100, 64, 24, 664, 92
-# so few nodes get cells that are large enough for their numbers above
+# up to 32 nodes get cells that are large enough for their numbers above
 _FEW, _CELL_OF_FEW, _CELL = 32, 18, 6
 
 
 def heat_map(title: str, z: Mapping[At, float], gpus: Sequence[int]) -> str:
-    """One map: a column per node, a row per GPU, in bands of a hundred nodes; '' without any figure of a single place.
+    """One map: a column per node, a row per GPU, in bands of a hundred nodes; '' if no single place has a figure.
 
-    `gpus` is the number of GPUs of every node of the record: a cell that was not measured is grey, never green.
+    `gpus` is the number of GPUs of every node of the record: an unmeasured cell is grey, never green.
     """
     single = {at[0]: value for at, value in z.items() if len(at) == 1}
     if not single:
@@ -53,14 +53,14 @@ def heat_map(title: str, z: Mapping[At, float], gpus: Sequence[int]) -> str:
 
 
 def _numbers(order: Sequence[int], rows: int, cell: int) -> str:
-    """The node above each column, the GPU before each row."""
+    """The labels: the node above each column, the GPU before each row."""
     columns = [f'<text x="{_LEFT + i * cell}" y="{_TOP + 8}">{number}</text>' for i, number in enumerate(order)]
     lines = [f'<text x="0" y="{_TOP + 24 + row * cell}">GPU {row}</text>' for row in range(rows if rows > 1 else 0)]
     return "".join([f'<text x="0" y="{_TOP + 8}">node</text>', *columns, *lines])
 
 
 def _bands(nodes: int, bands: int, height: int) -> str:
-    """Which of the nodes, counted from the oddest, each band holds."""
+    """The labels of the bands: the nodes in each, counted from the oddest."""
     return "".join(
         f'<text x="0" y="{_TOP + band * height + 20}">{band * _BAND + 1} to {min(nodes, (band + 1) * _BAND)}</text>'
         for band in range(bands)
@@ -76,7 +76,7 @@ def order_of(single: Mapping[Spot, float], nodes: int) -> list[int]:
 
 
 def colour_of(z: float | None) -> str:
-    """The cell's colour; what was not measured has the page's own line colour."""
+    """The cell's colour; an unmeasured cell has the page's own line colour."""
     if z is None:
         return _NOT_MEASURED
     return next((colour for step, colour in zip(_STEPS, _COLOURS, strict=False) if z <= step), _COLOURS[-1])

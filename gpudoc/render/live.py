@@ -1,4 +1,4 @@
-"""Progress on stderr: a few lines that are drawn over on a terminal, plain lines that stay everywhere else."""
+"""Progress on stderr: a few lines that are redrawn on a terminal, plain lines that stay everywhere else."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from gpudoc.process.stacks import little_stacks
 from gpudoc.render import console
 from gpudoc.units import format_seconds
 
-# for threads that draw, in a process that may be training under a memory limit
+# for drawing threads, in a process that may be training under a memory limit
 SCREEN_STACK_BYTES = 1 << 20
 _BAR = 16
 _REDRAW_S = 0.15
 _MOST_LINES = 3
-# the spinner, a part of the bar that is done, one that is not
+# the spinner, the done part of the bar, the remaining part
 _SIGNS, _ASCII_SIGNS = ("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "━", "╌"), ("|/-\\", "#", ".")
 _ALL_STAYS, _TOLD_AFTER_A_FAILURE = "! ", 5
 
@@ -27,8 +27,8 @@ _ALL_STAYS, _TOLD_AFTER_A_FAILURE = "! ", 5
 class Live:
     """A Progress for people; `with Live() as progress`. Silent steps when stderr is not a terminal or `plain`.
 
-    Lines that are said stay; with `keep` False, on a terminal, only the last one shows and is drawn over, besides those
-    that begin with an exclamation mark, and the last few when the action fails.
+    Lines of `say` stay; with `keep` False, on a terminal, only the last one shows and is redrawn, except for lines that
+    begin with an exclamation mark, and the last few if the action fails.
     """
 
     def __init__(self, plain: bool = False, *, keep: bool = True) -> None:
@@ -60,7 +60,7 @@ class Live:
             sys.stderr.flush()
 
     def say(self, text: str) -> None:
-        """A line that stays, or that shows until the next one."""
+        """Show a line that stays, or that shows until the next one."""
         text = escape_controls(text)
         with self._lock:
             if self._keeps or text.startswith(_ALL_STAYS):
@@ -72,7 +72,7 @@ class Live:
         self._tick()
 
     def advance(self, done: float, total: float, text: str) -> None:
-        """Show what is done now; seconds go on until the next call, ints are counted things, a total of 0 is none."""
+        """Show the current work; seconds run on until the next call, ints count things, and a total of 0 means none."""
         with self._lock:
             self._step, self._since = (done, total, escape_line(text)), time.monotonic()
         self._tick()
@@ -95,7 +95,7 @@ class Live:
                 shown.append(_cut(f"  {self._said[-1].strip()}", shutil.get_terminal_size().columns))
             self._frame += 1
             self._clear()
-            # at its begin, since the ^C that a terminal shows would break the line at its end
+            # return to the line's start, since the ^C that a terminal shows would break the line at its end
             sys.stderr.write("\n".join(shown) + "\r")
             sys.stderr.flush()
             self._drawn = len(shown)
@@ -108,7 +108,7 @@ class Live:
 
 
 def lines(step: tuple[float, float, str] | None, elapsed: float, frame: int, columns: int) -> list[str]:
-    """The lines of one drawing: spinner and bar, time of the whole, and the parts of the text between ' · '."""
+    """The lines of one drawing: spinner and bar, time or count, and the parts of the text between ' · '."""
     turns, full, empty = _SIGNS if console.has_utf8(sys.stderr) else _ASCII_SIGNS
     mark = turns[frame % len(turns)]
     if step is None:
@@ -133,7 +133,7 @@ def lines(step: tuple[float, float, str] | None, elapsed: float, frame: int, col
 
 
 def _broken(text: str) -> str:
-    """Lines of the terminal, broken between words; a word that is too long stays whole, to be copied."""
+    """The text folded to the terminal's width between words; a word that is too long stays whole, to be copied."""
     width = max(20, shutil.get_terminal_size().columns - 1)
     return "\n".join(
         line

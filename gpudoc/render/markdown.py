@@ -1,4 +1,4 @@
-"""Outside text as Markdown that shows it and nothing else: its markup, links, mentions and fences do not act."""
+"""Outside text as Markdown that only shows it: markup, links, mentions and fences in it have no effect."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from gpudoc.patterns import Pattern
 from gpudoc.render.table import Table
 
 _CODE = Pattern(r"(`[^`]+`)")
-# GitHub turns an address, a name behind @ and a number behind # into links, whatever stands before them
+# GitHub turns an address, a name after @ and a number after # into links, whatever precedes them
 _WORD = Pattern(r"\S+")
 _LINKED = Pattern(r"@|://|www\.|(?<!\w)#\d|GH-\d")
 _MARKUP = Pattern(r"[\\*\[\]<>~|]|(?<!\w)_|_(?!\w)")
@@ -15,7 +15,7 @@ _TICKS = Pattern(r"`+")
 
 
 def prose(text: str) -> str:
-    """One line of a sentence; what stands between backticks stays code."""
+    """One line of a sentence; text between backticks stays code."""
     parts = _CODE.split(escape_line(text))
     return "".join(part if part[:1] == "`" and len(part) > 1 else _plain(part) for part in parts)
 
@@ -26,7 +26,7 @@ def code(text: str) -> str:
 
 
 def fence(command: str) -> list[str]:
-    """Lines of a shell as a block that none of them can close."""
+    """Shell lines as a code block that none of the lines can close."""
     longest = max((len(ticks) for ticks in _TICKS.findall(command)), default=0)
     mark = "`" * max(3, longest + 1)
     return [f"{mark}sh", escape_controls(command), mark]

@@ -1,4 +1,4 @@
-"""gpudoc in a notebook: a page inside an output cell, and progress that is drawn over in one place."""
+"""gpudoc in a notebook: a page inside an output cell, and progress that is redrawn in one place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_LINES = 8
 
 
 def is_notebook() -> bool:
-    """Whether this process is the kernel of a notebook; IPython on a terminal is none."""
+    """Whether this process is the kernel of a notebook; IPython on a terminal is not."""
     module = sys.modules.get("IPython")
     shell = module.get_ipython() if module is not None else None
     return shell is not None and getattr(shell, "kernel", None) is not None
@@ -28,7 +28,7 @@ def frame(page: str) -> str:
 
 
 class Notebook:
-    """A Progress for the cell that runs: a bar that moves, and above it the last lines that were said."""
+    """A Progress for the running cell: a moving bar, and above it the last lines of `say`."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -37,7 +37,7 @@ class Notebook:
         self._handle: Any = None
 
     def say(self, text: str) -> None:
-        """A line that stays until newer ones push it out."""
+        """Show a line that stays until newer ones push it out."""
         self._lines = [*self._lines, text][-_MOST_LINES:]
         self._draw()
 
@@ -55,7 +55,7 @@ class Notebook:
         self._draw()
 
     def close(self) -> None:
-        """Take the bar away; what was said stays."""
+        """Remove the bar; the lines stay."""
         self._bar = ""
         if self._handle is not None:
             self._draw()

@@ -1,7 +1,7 @@
-"""One self-contained HTML page: no fonts, no address outside the file; light and dark; phone width; paper.
+"""One self-contained HTML page without fonts or addresses outside the file; for light, dark, phones and paper.
 
-Its only script is gpudoc's own, which the page allows by its digest: text that was quoted could not run even if it
-were not escaped.
+Its only script is gpudoc's own, which the page allows by its digest: quoted text could not run even if it were not
+escaped.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from gpudoc.patterns import Pattern
 from gpudoc.render.table import Table
 
 _SHARE = Pattern(r"(\d{1,4})\s?%")
-# a cell of so few letters stays on one line
+# a cell with at most this many letters stays on one line
 _SHORT = 22
 _MARKS = {"broken": "✗", "warning": "!", "good": "✓", "info": "i"}
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """An inlined drawing: markup that gpudoc made itself, and the sentence under it."""
+    """An inlined drawing: markup made by gpudoc itself, and the sentence under it."""
 
     svg: str
     caption: str = ""
@@ -34,7 +34,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """A part that is closed until somebody opens it, or open: its title, its blocks, and soft words after the title."""
+    """A part that can be opened and closed: its title, its blocks, and soft words after the title."""
 
     title: str
     blocks: tuple[Block, ...]
@@ -46,8 +46,8 @@ class Fold:
 class Note:
     """A boxed remark: `kind` is 'broken', 'warning', 'info' or 'good'; `commands` have a button that copies them.
 
-    `steps` are what to do, each a sentence and its command or ''; `tag` is a soft line under the title, `more` what
-    stands at the end of the box.
+    `steps` are the things to do, each a sentence and its command or ''; `tag` is a soft line under the title; `more`
+    holds the blocks at the end of the box.
     """
 
     kind: str
@@ -65,7 +65,7 @@ Block = Table | Figure | Note | Fold | str
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading and what stands under it in order: paragraphs (plain text), tables, figures, notes, folds."""
+    """A heading and the blocks under it, in order: paragraphs (plain text), tables, figures, notes, folds."""
 
     heading: str
     blocks: tuple[Block, ...]
@@ -73,7 +73,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Badge:
-    """The verdict in a word or two next to the title; `kind` as of a Note, `language` as of the whole page."""
+    """The verdict in a word or two next to the title; `kind` as in a Note, `language` for the whole page."""
 
     kind: str
     text: str
@@ -82,7 +82,7 @@ class Badge:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """One of the few big figures on top: what it is, its value and unit, and a soft remark; the main one is larger."""
+    """One of the few big figures at the top: its label, value and unit, and a soft remark; the main one is larger."""
 
     label: str
     value: str
@@ -99,7 +99,7 @@ def page(
     badge: Badge | None = None,
     numbers: Sequence[Number] = (),
 ) -> str:
-    """The document as text, as it may leave the machine: without what says who and where."""
+    """The document as text, without the names of people and machines, so that it may leave the machine."""
     clean = Redactor.of_this_process().clean
     return whole_page(*clean((title, tuple(sections), lead, foot, badge, tuple(numbers))))
 
@@ -112,7 +112,7 @@ def whole_page(
     badge: Badge | None = None,
     numbers: Sequence[Number] = (),
 ) -> str:
-    """The document of what was redacted before, or is wanted whole; every string but a figure's markup is escaped."""
+    """The document of text that is already redacted or wanted whole; escapes every string but a figure's markup."""
     script = _asset("page.js")
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{_digest(script)}'"
     mark, language = "", ENGLISH
@@ -131,12 +131,12 @@ def whole_page(
         f'<header><div class="top"><h1>{_escaped(title)}</h1>{mark}</div>\n{lead_html}\n{_numbers(numbers)}</header>\n'
         f"{body}\n{foot_html}\n</main>\n"
     )
-    # what hides or reverses text misleads on a page as it does on a terminal
+    # characters that hide or reverse text mislead on a page as they do on a terminal
     return f"{escape_controls(shown)}<script>{script}</script>\n</body>\n</html>\n"
 
 
 def save_page(path: Path, text: str) -> None:
-    """Write the page; GpudocError when the folder is missing or not writable."""
+    """Write the page; GpudocError if the folder is missing or not writable."""
     from gpudoc.writing import write_whole
 
     write_whole(path, text, hint="--html page.html")
@@ -167,7 +167,7 @@ def _numbers(numbers: Sequence[Number]) -> str:
 
 
 def _number(one: Number) -> str:
-    # the blank ends where the unit stands on the next line
+    # the space is dropped if the unit is on the next line
     unit = f' <span class="unit">{_escaped(one.unit)}</span>' if one.unit else ""
     remark = f'<dd class="small">{_escaped(one.remark)}</dd>' if one.remark else ""
     main = ' class="main"' if one.is_main else ""

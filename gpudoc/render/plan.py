@@ -1,4 +1,4 @@
-"""What `tune --target` says: a table over the targets, what the peak is made of, and what would make more fit."""
+"""The output of `tune --target`: a table of the targets, the parts of the peak, and changes that make more fit."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _COLUMNS_MEAN = (
     "Batch: micro batch x accumulation x GPUs. Moved: the data that each GPU exchanges in one micro batch.",
     "Time: the least GPU time for each sample, relative to the whole batch at once.",
 )
-# parts below a thousandth of the peak say nothing
+# parts below a thousandth of the peak are left out
 _SMALLEST_SHARE = 1e-3
 
 
 def show_targets(result: TargetsResult, *, as_json: bool = False, plain: bool = False) -> int:
-    """Print the answer as text or as gpudoc.tune.v1; the exit code is 1 where not one target holds a single sample."""
+    """Print the answer as text or as gpudoc.tune.v1; the exit code is 1 if no target fits even one sample."""
     if as_json:
         console.print_json(private({"schema": "gpudoc.tune.v1", "profile": None, "targets": result.documents()}))
     else:
@@ -34,7 +34,7 @@ def show_targets(result: TargetsResult, *, as_json: bool = False, plain: bool = 
 
 
 def render_targets(result: TargetsResult, width: int = frame.WIDE) -> str:
-    """The whole answer as plain text; every figure in it is a prediction and says so."""
+    """The whole answer as plain text; it says that every figure is a prediction."""
     lines = [
         f"{result.name}: {_count(result.num_parameters)} parameters, reference batch {result.reference_batch}.",
         "Predicted: nothing ran on a GPU.",
@@ -116,7 +116,7 @@ def _rung(rung: Rung) -> tuple[str, ...]:
 
 
 def _what_to_do(ladder: Sequence[Rung]) -> list[str]:
-    """The way to the first rung that fits, and what offloading costs outside of the GPU."""
+    """The steps to the first rung that fits, and the cost of offloading outside of the GPU."""
     first = next((number for number, rung in enumerate(ladder) if rung.fits), None)
     lines = []
     if first is not None:

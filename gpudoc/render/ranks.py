@@ -1,4 +1,4 @@
-"""What doctor says of a job of many ranks: which failed first and how that is known, what followed, what repeats."""
+"""Doctor's output for a job of many ranks: the rank that failed first, with the reason, its followers, repetitions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _INDENT = "         "
 
 
 def job_lines(job: JobFailure, width: int) -> list[str]:
-    """The block of the first screen: a labelled line for each thing that is known."""
+    """The block of the first screen: a labelled line for each known fact."""
     lines = fold(_headline(job), width)
     for label, text in _facts(job):
         lines += fold(f"  {label + ':':7}{text}", width, indent=_INDENT)
@@ -36,7 +36,7 @@ def _headline(job: JobFailure) -> str:
 
 
 def _facts(job: JobFailure) -> Iterator[tuple[str, str]]:
-    """What is known of the attempt that is judged, each with its label."""
+    """The known facts of the judged attempt, each with its label."""
     end = job.judged
     yield "first", f"{job.says} ({job.confidence:.0%} sure)" if job.confidence else _unknown(end)
     if end.text:
@@ -59,7 +59,7 @@ def _facts(job: JobFailure) -> Iterator[tuple[str, str]]:
 
 
 def _unknown(end: AttemptEnd) -> str:
-    """That nothing tells which rank was first, and which ranks it may have been."""
+    """The words for an unknown first rank, with the ranks that it may have been."""
     if not end.others:
         return "not known: no line says which rank failed first, and every sign may be a consequence of another rank"
     return f"not known: {format_ranks(end.others)} {end.says or 'ended'}, and nothing shows which was first"

@@ -26,9 +26,9 @@ Place = tuple[str, int]
 
 
 def find_places(report: Report, sources: Sequence[str], root: Path) -> tuple[tuple[Place, ...], ...]:
-    """For each finding, and at the end for a report without one, where it is: file below `root` and line.
+    """The places of each finding, or of the unexplained signs if there is none: file below `root` and line.
 
-    The line of the user's code where one is known, else that of the log. Nothing for what was pasted or this machine.
+    A place is the line of the user's code if one is known, else that of the log. None for pasted text or this machine.
     """
     seen = [finding.evidence for finding in report.findings] or [report.unexplained]
     return tuple(tuple(_places(evidence, sources, root)) for evidence in seen)
@@ -48,7 +48,7 @@ def render_sarif(report: Report, places: Sequence[Sequence[Place]]) -> dict[str,
 
 
 def sarif_log(rules: Sequence[object], results: Sequence[object], *, succeeded: bool) -> dict[str, object]:
-    """The document of these results; `succeeded` is whether the command came to its end."""
+    """The document of these results; `succeeded` says whether the command finished."""
     driver = {"name": "gpudoc", "semanticVersion": gpudoc.__version__, "rules": list(rules)}
     invocation = {"executionSuccessful": succeeded}
     run = {
@@ -72,12 +72,12 @@ def _places(evidence: Sequence[Observation], sources: Sequence[str], root: Path)
         if found is not None and log is not None:
             yield address_below(log, root), int(found[2])
             return
-    # a report always says of which file it is
+    # a report always names its file
     yield from ((address_below(log, root), 1) for log in list(logs.values())[:1])
 
 
 def address_below(file: str, root: Path) -> str:
-    """The file as an address below `root`: what ran elsewhere is found by the end of its path."""
+    """The file as an address below `root`; a file of another machine is found by the end of its path."""
     parts = [part for part in file.replace("\\", "/").split("/") if part not in ("", ".")]
     for begin in range(len(parts)):
         if ".." not in parts[begin:] and root.joinpath(*parts[begin:]).is_file():

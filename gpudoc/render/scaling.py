@@ -1,4 +1,4 @@
-"""What the measurement over ranks says: a row for each number of ranks, the verdict, the command that helps."""
+"""The result of the measurement over ranks: a row for each number of ranks, the verdict, the command that helps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def as_lines(scaling: Scaling, width: int = WIDE) -> list[str]:
     """The table and the sentences under it as plain text."""
     rows = _columns(table(scaling))
     if max(map(len, rows)) > width:
-        # few numbers of ranks and many columns: turned round it is narrow
+        # with few numbers of ranks and many columns, the transposed table is narrow
         rows = _columns(list(zip(*table(scaling), strict=True)))
     lines = [*fold(heading(scaling), width), "", *rows, ""]
     told = [f"{ranks_of(point)}: {point.why}" for point in scaling.points if point.why]
@@ -35,7 +35,7 @@ def as_lines(scaling: Scaling, width: int = WIDE) -> list[str]:
 
 
 def heading(scaling: Scaling) -> str:
-    """What was measured, in one sentence."""
+    """The measurement in one sentence."""
     return (
         f"scaling: micro batch {scaling.batch} on every rank (weak scaling), "
         f"{format_bytes(scaling.gradient_bytes)} of gradients exchanged per step"
@@ -43,7 +43,7 @@ def heading(scaling: Scaling) -> str:
 
 
 def table(scaling: Scaling) -> list[tuple[str, ...]]:
-    """Headings and rows: speed, efficiency, the step, and the share of it that each loss takes."""
+    """Headings and rows: speed, efficiency, the step, and the share of the step that each loss takes."""
     names = [name for name in NAMES if name != "transfer" or scaling.device == "cuda"]
     threads = scaling.device == "cpu"
     head = ["ranks", *(["threads"] if threads else []), "samples/s", "times one", "efficiency", "step", *names]
@@ -58,7 +58,7 @@ def table(scaling: Scaling) -> list[tuple[str, ...]]:
 
 
 def cause_of(point: ScalingPoint) -> str:
-    """The name of what eats the rest, or how the ranks ended."""
+    """The name of the main loss, or how the ranks ended if they gave no figure."""
     if point.samples_per_s is None:
         return point.end.value
     return CAUSES[point.cause] if point.cause is not None else ("nothing much" if point.ranks > 1 else "")
@@ -79,7 +79,7 @@ def _rate(rate: SpeedSpan | None) -> str:
 
 
 def _share(share: SpeedSpan | None) -> str:
-    """A share with its doubt as plus or minus; what is below nothing is nothing."""
+    """A share with its uncertainty as plus or minus; a negative share is shown as 0."""
     if share is None:
         return ""
     doubt = max(share.high - share.middle, share.middle - share.low)

@@ -43,7 +43,7 @@ def _curves(scaling: Scaling) -> Iterator[Block]:
     if len(known) < 2:
         return
     measured = tuple((float(point.ranks), rate.middle) for point, rate in known)
-    # what the same ranks would reach without loss; on a CPU that is not a straight line, since threads are shared
+    # the speed of the same ranks without loss; on a CPU it is not a straight line, since threads are shared
     ideal = tuple(
         (float(p.ranks), rate.middle / p.efficiency.middle if p.efficiency else rate.middle) for p, rate in known
     )

@@ -1,4 +1,4 @@
-"""What a search over a script says: the script as it is, what was found, the line to write, and the command to run."""
+"""The output of a search over a script: the unchanged script, the result, the line to write, the command to run."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _COPIED = ("profile  ", "next     ", "  export ")
 
 
 def show(result: ScriptResult, *, as_json: bool, plain: bool, verbose: bool) -> None:
-    """The result on stdout, as one JSON document or as a screen."""
+    """Print the result on stdout, as one JSON document or as a screen."""
     if as_json:
         print_json(private(document(result)))
         return
     out = stdout(plain)
     for line in as_text(result, verbose=verbose).splitlines():
-        # what is copied from a terminal is one line
+        # a line to copy from a terminal stays in one piece
         out.print(line, soft_wrap=line.startswith(_COPIED) or not out.is_terminal)
 
 
 def as_text(result: ScriptResult, *, verbose: bool = False) -> str:
-    """The screen; every launch when `verbose`."""
+    """The screen; with every launch if `verbose`."""
     lines = [headline(result), *([] if result.profile is None else [_spent(result)]), ""]
     lines += [f"as it is: {result.command}", *look_lines(result.look)]
     if result.profile is None:
@@ -57,7 +57,7 @@ def as_text(result: ScriptResult, *, verbose: bool = False) -> str:
 
 
 def headline(result: ScriptResult) -> str:
-    """What the search gained over the script as it is, with its doubt, in one line."""
+    """The gain of the search over the unchanged script, with its uncertainty, in one line."""
     if result.profile is None:
         return f"looked: {_spent(result)}"
     begun = "Interrupted; this is the best so far. " if result.interrupted else ""
@@ -73,7 +73,7 @@ def _spent(result: ScriptResult) -> str:
 
 
 def look_lines(look: ScriptLook) -> list[str]:
-    """The script as it is: its loaders, its step, its memory, its device and precision."""
+    """The unchanged script: its loaders, its step, its memory, its device and precision."""
     lines = [f"  {describe_loader(loader, look)}" for loader in look.loaders] or ["  no DataLoader was built"]
     low, high = look.step_interval_s
     rate = "" if look.samples_per_s is None else f", {format_rate(look.samples_per_s, 'samples/s')}"
@@ -147,11 +147,11 @@ def _advice(result: ScriptResult) -> list[str]:
 
 
 def train_command(result: ScriptResult) -> str:
-    """What to type to run the script with what was found."""
+    """The command that runs the script with the found settings."""
     command, batch = result.command, result.findings.batch
     allow, words = "", command.words
     if command.takes_batch:
-        # the profile is found by the words around the number, whatever it is
+        # the profile is found by the words around the number, so any number works
         words = command.at(batch or result.look.batch or FIRST_BATCH)
     elif batch not in (None, result.look.batch) and "batch" in result.options.allowed:
         allow = " --allow batch"
@@ -160,5 +160,5 @@ def train_command(result: ScriptResult) -> str:
 
 
 def tune_command(result: ScriptResult) -> str:
-    """What to type to tune what was looked at."""
+    """The command that tunes the examined script."""
     return f"gpudoc tune -- {result.command}"

@@ -1,4 +1,4 @@
-"""A search over a script as one self-contained page: the script as it is, what was found, memory, every launch."""
+"""A search over a script as one self-contained page: the unchanged script, the result, memory, every launch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpudoc.units import format_rate, format_seconds
 
 
 def save(path: Path, result: ScriptResult) -> None:
-    """Write the page; GpudocError when it cannot be written."""
+    """Write the page; GpudocError if it cannot be written."""
     save_page(path, render_page(result))
 
 

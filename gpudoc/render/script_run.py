@@ -1,4 +1,4 @@
-"""What is said of a command that runs, all of it on stderr: how it stands, how it ended, where its time went."""
+"""The messages about a running command, all on stderr: its progress, its end, and where its time went."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from gpudoc.script.run import RunEnd, RunTimes, Status
 from gpudoc.train.document import CommandSummary
 from gpudoc.units import format_bytes, format_count, format_rate, format_seconds
 
-# without a terminal a log gets a line at first, then ever more rarely up to this
+# without a terminal, the first line comes after 10 s and the next ones ever more rarely, at least every 300 s
 _FIRST_S, _RAREST_S = 10.0, 300.0
 _PIECE_BYTES = 4096
 
 
 @dataclass(slots=True)
 class RunScreen:
-    """Satisfies `script.run.RunListener`: the command's output as it comes, gpudoc's own lines on stderr between it.
+    """Satisfies `script.run.RunListener`: shows the command's output as it comes, and gpudoc's own lines on stderr.
 
     On a terminal the status is one line below the output, drawn only after a complete line.
     """
@@ -42,7 +42,7 @@ class RunScreen:
         return sys.stderr.isatty() and not self.plain
 
     def output(self, number: int, data: bytes) -> None:
-        """To the stream that it was for; to stderr with --json, where stdout is for one document."""
+        """Write the output to its own stream; to stderr with --json, since stdout is for one document."""
         self._clear()
         number = 2 if self.as_json else number
         _write(number, data)
@@ -50,15 +50,15 @@ class RunScreen:
             self._is_line_over = data.endswith(b"\n")
 
     def say(self, text: str) -> None:
-        """A line of gpudoc's own."""
-        # nobody who reads it is no reason to end the command
+        """Write one of gpudoc's own lines."""
+        # the command goes on even if nobody reads stderr
         with contextlib.suppress(BrokenPipeError):
             self._clear()
             _write(2, f"{'' if self._is_line_over else chr(10)}gpudoc: {escape_controls(text)}\n".encode())
         self._is_line_over = True
 
     def status(self, status: Status) -> None:
-        """Drawn over on a terminal; else a line from time to time."""
+        """Redraw the status on a terminal; else write a line from time to time."""
         if not self._draws:
             if status.seconds >= self._next_s:
                 self._next_s = status.seconds + min(_RAREST_S, status.seconds)
@@ -77,12 +77,12 @@ class RunScreen:
             self._width = 0
 
     def begin(self, applied: Applied) -> None:
-        """What is applied, each with its source."""
+        """Say which settings are applied, each with its source."""
         for sentence in applied.sentences:
             self.say(sentence)
 
     def show(self, finished: RunEnd) -> int:
-        """How it ended; the exit code."""
+        """Say how the command ended, and return the exit code."""
         self._clear()
         if self.as_json:
             console.print_json(document_of(finished))
@@ -98,13 +98,13 @@ class RunScreen:
 
 
 def status_line(status: Status) -> str:
-    """How a run stands, in one line."""
+    """The progress of a run, in one line."""
     parts = [f"step {status.steps:,}", *_figures(status), format_seconds(status.seconds)]
     return " · ".join(parts)
 
 
 def last_words(finished: RunEnd) -> list[str]:
-    """How a run ended, what it did, where its time went, what was applied, and what the allocator held when it died."""
+    """How a run ended, its work, where its time went, the applied settings, and the allocator's state when it died."""
     ended = "interrupted; it " if finished.interrupted else "the command "
     lines = [f"{ended}{how_it_ended(finished.code)} after {format_seconds(finished.seconds)}"]
     if finished.kernel_killed:
@@ -167,7 +167,7 @@ def _shares(split: RunTimes, seconds: float) -> str:
 
 
 def _applied(finished: RunEnd) -> list[str]:
-    """What the inside did with the order, at each loader that it was for."""
+    """Which of the profile's settings each loader took or refused in the command's process."""
     order = finished.applied.order
     if (order.loader is None and order.batch is None) or not finished.ranks:
         return []
@@ -207,7 +207,7 @@ def _died(finished: RunEnd) -> list[str]:
 
 
 def document_of(finished: RunEnd) -> Private:
-    """The run as `gpudoc.train.v1`, without what says who and where."""
+    """The run as `gpudoc.train.v1`, without the names of people and machines."""
     from gpudoc.doctor import document
 
     status, split = finished.status, finished.split
@@ -249,7 +249,7 @@ def document_of(finished: RunEnd) -> Private:
 
 
 def _write(number: int, data: bytes) -> None:
-    """All of it, also where a reader is slow or the stream does not block."""
+    """Write all of `data`, even if the reader is slow or the stream does not block."""
     while data:
         if not select.select([], [number], [], 1.0)[1]:
             continue

@@ -7,9 +7,9 @@ from gpudoc.frozen import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Rows of plain text under headings; columns named in `numeric` are set to the right.
+    """Rows of plain text under headings; columns named in `numeric` are aligned to the right.
 
-    Cells of those in `shares` are per cent of something ("83%") and have a bar of that length behind them.
+    Cells of columns in `shares` are percentages ("83%") and have a bar of that length behind them.
     """
 
     headings: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What doctor says of profiler traces: where a step's time goes, the first thing to change, and two traces compared."""
+"""Doctor's output for profiler traces: where a step's time goes, the first thing to change, and a comparison of two."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gpudoc.writing import write_whole
 # a part below this share of a step is not worth a line
 _WORTH_A_LINE = 0.005
 _WORTH_COMPARING_MS = 0.01
-# a wait that no finding names is said from this share of a step on
+# a wait that no finding names is reported from this share of a step on
 _WORTH_SAYING = 0.10
 _WIDE_FORM = Form(WIDE)
 _QUEUED = (
@@ -39,7 +39,7 @@ _UNSTEADY = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceReport:
-    """The judgement of one trace, and of an earlier one when two are compared."""
+    """The judgement of one trace, with an earlier one if two are compared."""
 
     report: Report
     timeline: Timeline
@@ -47,7 +47,7 @@ class TraceReport:
 
 
 def show(judged: TraceReport, output: Output) -> None:
-    """Print and write the report; GpudocError when a file cannot be written."""
+    """Print and write the report; GpudocError if a file cannot be written."""
     report = shareable(judged.report, redact=output.redact)
     found = {**document.dump(report), "trace": _plain(judged.timeline)}
     if judged.before is not None:
@@ -69,7 +69,7 @@ def show(judged: TraceReport, output: Output) -> None:
 
 
 def render(judged: TraceReport, *, verbose: bool = False, shape: Form = _WIDE_FORM) -> str:
-    """The first screen of a trace as text; every finding when `verbose`."""
+    """The first screen of a trace as text; every finding if `verbose`."""
     timeline, report = judged.timeline, judged.report
     lines = [*_headline(timeline, shape.width), *_parts(timeline, shape.width)]
     if judged.before is not None:
@@ -100,7 +100,7 @@ def _headline(timeline: Timeline, width: int) -> list[str]:
 
 
 def _parts(timeline: Timeline, width: int) -> list[str]:
-    """One line for each part of a step, the device's work first, then what it waited for."""
+    """One line for each part of a step: first the device's work, then its waits."""
     shown = [part for part in StepPart if timeline.share(part) >= _WORTH_A_LINE]
     lines = [f"  {part.value:34} {timeline.parts[part]:9.1f} ms {percent(timeline.share(part)):>6}" for part in shown]
     if timeline.hidden_ms >= _WORTH_COMPARING_MS:
@@ -109,7 +109,7 @@ def _parts(timeline: Timeline, width: int) -> list[str]:
 
 
 def _comparison(before: Timeline, after: Timeline) -> list[str]:
-    """What changed between two traces, in milliseconds a step."""
+    """The changes between two traces, in milliseconds a step."""
     slow, fast = max(before.step_ms, after.step_ms), min(before.step_ms, after.step_ms)
     how = "as fast" if after.step_ms <= before.step_ms else "as long"
     ratio = f", {slow / fast:.2f} times {how}" if fast else ""

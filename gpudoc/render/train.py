@@ -1,4 +1,4 @@
-"""What training says: plain lines in a log, a live screen on a terminal, the last words on stdout."""
+"""The output of a training: plain lines in a log, a live screen on a terminal, the last words on stdout."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gpudoc.train.start.place import Elsewhere
 from gpudoc.units import format_bytes, format_count, format_figure, format_rate, format_seconds
 from gpudoc.writing import check_places
 
-# a plain log gets a line at most this often, besides the first and the last step; above a live screen fewer stay
+# a plain log gets a line at most every 2 s, plus the first and the last step; above a live screen one every 30 s
 _PLAIN_EVERY_S = 2.0
 _STAYS_EVERY_S = 30.0
 _BEFORE_THE_START = "building the model and the data set"
@@ -44,7 +44,7 @@ class Screen:
 
 
 def show(events: Iterator[Event], screen: Screen) -> int:
-    """Show a run while it happens; its exit code. The summary goes to stdout, everything else to stderr.
+    """Show a run while it happens and return its exit code. The summary goes to stdout, everything else to stderr.
 
     A quiet screen shows nothing: another process speaks for this one.
     """
@@ -79,7 +79,7 @@ def show(events: Iterator[Event], screen: Screen) -> int:
 
 
 def tell(other: Elsewhere, screen: Screen) -> int:
-    """Say where the training went instead; its exit code. Ranks have spoken for themselves."""
+    """Say where the training went instead and return its exit code. Says nothing for ranks: they print themselves."""
     if other.say and screen.as_json:
         written: WrittenSummary = {"schema": "gpudoc.train.v1", "status": "written", "reason": other.say}
         console.print_json(private(written))
@@ -89,7 +89,7 @@ def tell(other: Elsewhere, screen: Screen) -> int:
 
 
 def show_proof(request: TrainRequest, screen: Screen) -> int:
-    """Prove exact resume on the user's workload and say the verdict; 0 when exact, 1 when not."""
+    """Prove exact resume on the user's workload and print the verdict; returns 0 if exact, 1 if not."""
     from gpudoc.train.start.prove import explain, prove
 
     with Teller(plain=screen.plain or screen.as_json) as progress:
@@ -112,7 +112,7 @@ class _Watcher:
         self.finished: Finished | None = None
 
     def wait(self) -> None:
-        """Show on a terminal that something is done before the first event."""
+        """Show on a terminal that the run is being prepared, before the first event."""
         if self._error.is_terminal:
             self._waiting = Teller(self._screen.plain)
             self._waiting.advance(0.0, 0.0, _BEFORE_THE_START)
@@ -169,7 +169,7 @@ class _Watcher:
 
 
 def opening(event: Started, *, verbose: bool) -> list[str]:
-    """The lines before the first step: what is trained, with what, where; every setting's source when `verbose`."""
+    """The lines before the first step: model, data, settings and device; with each setting's source if `verbose`."""
     settings = event.settings
     batch = f"global batch {settings.global_batch}"
     if settings.accumulation > 1 or event.world > 1:
@@ -202,7 +202,7 @@ def progress_line(event: Progressed) -> str:
             ("evaluate", "evaluate"),
             ("other", "other"),
         )
-        # what is not there on most machines is named only where it is
+        # a phase that most machines lack is named only if it took time
         if phase in ("data_wait", "compute", "other") or event.split.share(phase) >= 0.01
     )
     skipped = f"  skipped {event.num_skipped} not finite" if event.num_skipped else ""
@@ -215,7 +215,7 @@ def progress_line(event: Progressed) -> str:
 
 
 def describe(event: Event) -> str:
-    """Any event but a logged step as one line."""
+    """An event as one line; '' for a logged step and other events without one."""
     match event:
         case Said():
             return f"! {event.text}" if event.warning else event.text
@@ -260,7 +260,7 @@ def last_words(finished: Finished) -> str:
 
 
 def _use(found: RunSummary) -> list[str]:
-    """How much of the device's arithmetic the run used, and of which peak; no line where nothing was counted."""
+    """How much of the device's arithmetic the run used, and of which peak; no lines if nothing was counted."""
     use = found.get("use") or {}
     tflops, mfu, hfu = use.get("model_tflops"), use.get("mfu"), use.get("hfu")
     if not isinstance(tflops, float):
@@ -272,7 +272,7 @@ def _use(found: RunSummary) -> list[str]:
 
 
 def _compiled(found: RunSummary) -> list[str]:
-    """What torch.compile compiled once more, and why; no line where that never happened."""
+    """What torch.compile compiled again, and why; no lines if it compiled nothing again."""
     compiled = found.get("compilations")
     if not compiled or not compiled["again"]:
         return []

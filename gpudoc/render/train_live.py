@@ -69,7 +69,7 @@ class Panel:
 
     @staticmethod
     def _split(last: Progressed) -> Text:
-        # with the names of four phases it fits into 80 columns
+        # fits into 80 columns with the names of four phases
         width = 30
         bar = Text()
         for phase in PHASES:
@@ -82,13 +82,13 @@ class Panel:
 
 
 def used(figures: Mapping[str, float]) -> str:
-    """Tokens/s and MFU, each where it is known, as they follow the samples/s."""
+    """Tokens/s and MFU, each if it is known, as they follow the samples/s."""
     tokens = f"  {format_rate(figures['tokens_per_s'], 'tokens/s')}" if "tokens_per_s" in figures else ""
     return tokens + (f"  MFU {figures['mfu']:.1%}" if "mfu" in figures else "")
 
 
 def slow(event: Progressed) -> str:
-    """The rank that the others wait for, as it follows the other figures of a step; '' without one."""
+    """The rank that the others wait for, as it follows a step's other figures; '' if there is none."""
     return "" if event.slow is None else f"  rank {event.slow.rank} is {event.slow.factor:.2g}x slower"
 
 

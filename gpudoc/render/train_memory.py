@@ -19,7 +19,7 @@ _MOST_MODULES = 12
 
 
 def sentences(found: RunSummary) -> list[str]:
-    """The highest moment of the step that was watched as one line; none where no step was."""
+    """The memory peak of the watched step as one line; none if no step was watched."""
     memory = _memory(found)
     if memory is None:
         return []
@@ -36,7 +36,7 @@ def sentences(found: RunSummary) -> list[str]:
 
 
 def blocks(found: RunSummary) -> tuple[Block, ...]:
-    """The same as a bar and tables; a sentence where no step was watched."""
+    """The same as a bar and tables; a sentence if no step was watched."""
     memory = _memory(found)
     if memory is None:
         told = (found.get("memory") or {}).get("because", "memory was not examined")
@@ -64,7 +64,7 @@ def blocks(found: RunSummary) -> tuple[Block, ...]:
 
 
 def by_module(memory: MemorySeen) -> list[tuple[str, int, int]]:
-    """(name, how many, bytes) of the modules whose activations live, repeated ones together: `blocks.*.attention`."""
+    """(name, count, bytes) of the modules whose activations are alive, repeated ones together: `blocks.*.attention`."""
     kinds: dict[str, tuple[int, int]] = {}
     for row in memory.get("activations") or ():
         name = Pattern(r"(?<=\.)\d+(?=\.)").sub("*", row["module"])
@@ -74,7 +74,7 @@ def by_module(memory: MemorySeen) -> list[tuple[str, int, int]]:
 
 
 def _memory(found: RunSummary) -> MemorySeen | None:
-    """What was seen; None where nothing was, as in a run of an earlier version."""
+    """The memory seen in the run; None if there is none, as in a run of an earlier version."""
     memory = found.get("memory")
     return memory if memory and "bytes" in memory else None
 

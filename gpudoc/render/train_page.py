@@ -17,13 +17,13 @@ from gpudoc.train.events import Finished
 from gpudoc.units import format_bytes, format_count, format_figure, format_seconds
 
 _MOST_POINTS = 240
-# the title says what it is
+# the title names the axis
 _SPANNED = Axis(label="", from_zero=False)
 _KINDS = {"finished": "good", "stopped": "warning", "failed": "broken"}
 
 
 def train_page(finished: Finished, target: Path) -> None:
-    """Write the page of a finished run to `target`; GpudocError when it cannot be written."""
+    """Write the page of a finished run to `target`; GpudocError if it cannot be written."""
     save_page(target, render_page(finished))
 
 

@@ -1,4 +1,4 @@
-"""What a search measured, trial by trial: the rows of a profile's evidence as lines and as parts of a page."""
+"""The measurements of a search, trial by trial: the rows of a profile's evidence as lines and as parts of a page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NUMERIC = frozenset({"batch", "peak", "samples/s", "took"})
 
 
 def trial_lines(trials: Sequence[ProfileTrial], name: str) -> list[str]:
-    """One line for each trial; `name` is what one is called."""
+    """One line for each trial; `name` is the word for one trial."""
     lines = [f"  kind        batch  end              peak         samples/s   {name}"]
     for row in trials:
         kind, batch, end, peak, rate, took = _cells(row)
@@ -23,7 +23,7 @@ def trial_lines(trials: Sequence[ProfileTrial], name: str) -> list[str]:
 
 
 def loader_lines(trials: Sequence[LoaderTrial]) -> list[str]:
-    """One line for each loader setting that was measured."""
+    """One line for each measured loader setting."""
     return [
         f"  loader     {row.num_workers} workers x {row.prefetch_factor}{', pinned' if row.pin_memory else ''}: "
         f"{row.samples_per_s:,.4g} samples/s" + ("" if row.wait_share is None else f", {row.wait_share:.0%} waiting")
@@ -32,7 +32,7 @@ def loader_lines(trials: Sequence[LoaderTrial]) -> list[str]:
 
 
 def trial_table(trials: Sequence[ProfileTrial], name: str) -> Table:
-    """Every trial, with the settings that shape its memory where they are known."""
+    """Every trial, with the settings that shape its memory if they are known."""
     headings = [name, "batch", "end", "peak", "samples/s", "took"]
     rows = [list(_cells(row)) for row in trials]
     if any(row.settings is not None for row in trials):
@@ -44,7 +44,7 @@ def trial_table(trials: Sequence[ProfileTrial], name: str) -> Table:
 
 
 def loader_table(trials: Sequence[LoaderTrial]) -> Table:
-    """Every loader setting that was measured."""
+    """Every measured loader setting."""
     return Table(
         headings=("workers", "prefetch", "pinned", "samples/s", "waiting"),
         rows=tuple(
@@ -64,9 +64,9 @@ def loader_table(trials: Sequence[LoaderTrial]) -> Table:
 def memory_figure(
     evidence: ProfileEvidence, measured: Sequence[ProfileTrial], limit_bytes: int, *fitted: Series
 ) -> Figure | str:
-    """Peak memory against the batch of the `measured` trials, the limit, and lines that were fitted.
+    """Peak memory against the batch of the `measured` trials, with the limit and the fitted lines.
 
-    A sentence where one batch alone was measured.
+    A sentence if only one batch was measured.
     """
     fits = tuple(sorted((float(row.batch), float(row.peak_bytes or 0)) for row in measured if row.fits))
     first, last = (fits[0][0], fits[-1][0]) if fits else (1.0, 1.0)

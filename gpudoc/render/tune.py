@@ -1,4 +1,4 @@
-"""What a search says: what it gained, the settings next to the default's, and the command to train."""
+"""The output of a search: its gain, the settings next to the default's, and the command to train."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpudoc.tune.search.largest import Largest
 from gpudoc.tune.search.scaling import ScalingResult
 from gpudoc.units import MIB, format_bytes, format_count, format_seconds
 
-# as train calls them, in the order in which they matter
+# the names of the settings as train shows them, the most important first
 _NAMES = {
     "micro_batch": "micro batch",
     "precision": "precision",
@@ -45,7 +45,7 @@ _OF_WORKERS = ("prefetch_factor", "pin_memory", "persistent_workers")
 
 
 def show(result: TuneResult | ScalingResult, *, as_json: bool, plain: bool, verbose: bool, drawn: bool = False) -> None:
-    """The result on stdout, as one JSON document or as a screen; `drawn` on a page too."""
+    """Print the result on stdout as one JSON document or as a screen; `drawn` if it is on a page too."""
     if as_json:
         print_json(private(document(result)))
         return
@@ -56,7 +56,7 @@ def show(result: TuneResult | ScalingResult, *, as_json: bool, plain: bool, verb
 def as_text(
     result: TuneResult | ScalingResult, *, verbose: bool = False, drawn: bool = False, width: int = frame.WIDE
 ) -> str:
-    """The screen: the gain, the settings, what to type next; every reason and every trial too when `verbose`."""
+    """The screen: the gain, the settings, the next command; also every reason and every trial if `verbose`."""
     if isinstance(result, ScalingResult):
         what = "interrupted; the results so far" if result.interrupted else "measured"
         head = f"{what}: {result.num_trials} trials in {format_seconds(result.seconds)}, no profile written"
@@ -91,7 +91,7 @@ def as_text(
 
 
 def train_command(result: TuneResult) -> str:
-    """What to type to train with this profile; its file is named only where train does not find it by itself."""
+    """The command to train with this profile; it names the file only if train would not find it by itself."""
     context = result.context
     words = ["gpudoc", "train", "--model", _source(result)]
     if result.path.parent.resolve() != store.folder_to_write().resolve():
@@ -105,7 +105,7 @@ def train_command(result: TuneResult) -> str:
 
 
 def headline(result: TuneResult) -> str:
-    """What the search gained, with its doubt; one speed, measured with real data."""
+    """The gain of the search, with its uncertainty; one speed, measured with real data."""
     begun = "Interrupted; this is the best so far. " if result.interrupted else ""
     return begun + _gained(result)
 
@@ -123,7 +123,7 @@ def _gained(result: TuneResult) -> str:
 
 
 def tune_command(result: TuneResult) -> tuple[str, ...]:
-    """What was asked for, to be typed again with another budget."""
+    """The command of this search, to type again with another budget."""
     context, words = result.context, ["gpudoc", "tune", "--model", _source(result)]
     if context.asked:
         words += context.asked
@@ -182,9 +182,9 @@ def _memory(result: TuneResult, width: int) -> list[str]:
 
 
 def _levers(result: TuneResult, width: int) -> list[str]:
-    """The levers that were tried: speed next to the best before, how far the losses differ and may, what became of it.
+    """The tried levers: speed against the best before, how far the losses differ and may differ, and the outcome.
 
-    Ends with an empty line; nothing where none was tried.
+    Ends with an empty line; no lines if none was tried.
     """
     rows = result.profile.evidence.variants
     if not rows:
@@ -203,7 +203,7 @@ def _levers(result: TuneResult, width: int) -> list[str]:
 
 
 def losses_in_words(found: LossDeviation) -> tuple[str, str]:
-    """How far a variant's losses differ from the reference's, and how far they may."""
+    """How far a variant's losses differ from the reference's, and how far they may differ."""
     differ = "not finite" if found.difference is None else percent(found.difference)
     return differ, percent(found.bound)
 

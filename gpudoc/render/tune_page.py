@@ -22,7 +22,7 @@ _SHAPES_MEMORY = ("precision", "allocator", "activation_checkpointing")
 
 
 def save(path: Path, result: TuneResult | ScalingResult) -> None:
-    """Write the page; GpudocError when it cannot be written."""
+    """Write the page; GpudocError if it cannot be written."""
     save_page(path, render_page(result))
 
 
@@ -108,7 +108,7 @@ def _levers(result: TuneResult) -> Iterable[Block]:
 
 
 def _lever_verdict(row: VariantTrial) -> str:
-    """What became of a lever, in the words of the search where nothing was measured."""
+    """The outcome of a lever, in the words of the search if nothing was measured."""
     if row.kept:
         return "kept"
     if row.times is None:

@@ -1,4 +1,4 @@
-"""The first line of a search, the same for a config and for a command: what it found, or that it did not look."""
+"""The first line of a search, the same for a config and for a command: its result, or why it did not search."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def first_line(
     command: Sequence[str],
     unit: str = "samples/s",
 ) -> str:
-    """One sentence; `default` is what was to be beaten, `told` follows a speed, `command` is what was typed."""
+    """One sentence; `default` names the speed to beat, `told` follows a speed, `command` is the typed command."""
     match verdict.kind:
         case "faster" | "slower" if gain is not None and gain.ratio is not None:
             ratio = times(gain.ratio)
@@ -46,7 +46,7 @@ def first_line(
 
 
 def gain_badge(verdict: SearchVerdict, gain: Gain | None, default: str, *, asked: bool = True) -> Badge:
-    """The verdict next to a page's title; `asked` says whether speed was what was looked for."""
+    """The verdict next to a page's title; `asked` says whether the search was for speed."""
     if asked and verdict.kind == "faster" and gain is not None and gain.ratio is not None:
         return Badge("good", f"{gain.ratio.middle:.2f} times {default}")
     said = {"slower": f"slower than {default}", "none_faster": "none of the settings tried is faster"}
@@ -57,7 +57,7 @@ def gain_badge(verdict: SearchVerdict, gain: Gain | None, default: str, *, asked
 
 
 def gain_numbers(verdict: SearchVerdict, gain: Gain | None, *, unit: str) -> Iterator[Number]:
-    """The gain as the largest figure of a page; nothing where none is sure."""
+    """The gain as the largest figure of a page; nothing if no gain is sure."""
     if verdict.kind != "faster" or gain is None or gain.ratio is None:
         return
     ratio = gain.ratio
@@ -85,7 +85,7 @@ def _longer(verdict: SearchVerdict, command: Sequence[str]) -> str:
 
 
 def with_budget(command: Sequence[str], seconds: float) -> tuple[str, ...]:
-    """The command with a budget of at least that many seconds, before what stands behind --."""
+    """The command with a budget of at least that many seconds, inserted before `--`."""
     words = list(command)
     end = words.index("--") if "--" in words else len(words)
     return (*words[:end], *option_for(seconds).split(), *words[end:])

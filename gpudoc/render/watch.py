@@ -1,4 +1,4 @@
-"""What doctor says of a running job: where the time goes, the cause, the fix."""
+"""Doctor's output for a running job: where the time goes, the cause, the fix."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpudoc.writing import write_whole
 
 
 def render(report: Report, watch: Watch, *, verbose: bool = False, width: int = WIDE, boxed: bool = False) -> str:
-    """The first screen of a watched job as text, the root cause in a box where asked; everything when `verbose`."""
+    """The first screen of a watched job as text, with the root cause in a box if `boxed`; everything if `verbose`."""
     shape = Form(width, boxed and not verbose)
     job = summarise(watch)
     lines = [*_headline(watch, job, width), *_where_time_goes(watch, job, verbose, width)]
@@ -58,13 +58,13 @@ def render_again(report: Report) -> str:
 
 
 def render_nothing(report: Report) -> str:
-    """The one line about a command of which there was nothing to watch and nothing to read."""
+    """The one line about a command that left nothing to watch and nothing to read."""
     seen = report.unexplained[0].value if report.unexplained else "it ended"
     return f"? Nothing to judge: the command {seen}\n"
 
 
 def to_json(report: Mapping[str, object], watch: Watch | None, ended: Mapping[str, object] | None) -> dict[str, object]:
-    """The document of the report, with what was watched, and how a launched command ended."""
+    """The document of the report, with the watch, and how a launched command ended."""
     extra: dict[str, object] = {}
     if watch is not None:
         extra["watch"] = dump(watch)
@@ -74,7 +74,7 @@ def to_json(report: Mapping[str, object], watch: Watch | None, ended: Mapping[st
 
 
 def save_text(path: Path, text: str, document: Mapping[str, object]) -> None:
-    """Write the screen, or the document when the file's name ends in .json; GpudocError when it cannot be written."""
+    """Write the screen, or the document if the file's name ends in .json; GpudocError if it cannot be written."""
     if path.suffix.lower() == ".json":
         text = control_characters.to_json(document) + "\n"
     write_whole(path, text, hint="name a file in an existing folder")
@@ -134,7 +134,7 @@ def _finding(finding: Finding, verbose: bool, width: int) -> list[str]:
     )
     if verbose and finding.why:
         lines += fold(f"  why: {finding.why}", width, indent="       ")
-    # what to do stands before what it rests on
+    # the fix comes before its evidence
     for remedy in finding.fix if verbose else finding.fix[:2]:
         lines += fold(f"  fix: {remedy.say}", width, indent="       ")
         if remedy.run:
@@ -147,13 +147,13 @@ def _finding(finding: Finding, verbose: bool, width: int) -> list[str]:
 
 
 def _few(seen: Sequence[Observation]) -> list[Observation]:
-    """What fits the first screen: no more than two of a kind."""
+    """The observations for the first screen: no more than two of a kind."""
     kept = [o for place, o in enumerate(seen) if sum(before.fact == o.fact for before in seen[:place]) < 2]
     return kept[:5]
 
 
 def rank_name(rank: RankShares, job: JobShares) -> str:
-    """What a training process is called: by its rank where there are several."""
+    """The name of a training process: its rank if there are several ranks."""
     return f"rank {rank.rank}" if rank.rank is not None and len(job.ranks) > 1 else f"process {rank.pid}"
 
 

@@ -1,4 +1,4 @@
-"""A watched job as a page: the verdict, where the time went, what every rank did when, the loader's workers."""
+"""A watched job as a page: the verdict, where the time went, every rank's phases over time, the loader's workers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _OTHER_COLOUR = "#9a9a9a"
 
 
 def save(path: Path, report: Report, watch: Watch) -> None:
-    """Write the page; GpudocError when it cannot be written."""
+    """Write the page; GpudocError if it cannot be written."""
     save_page(path, render_page(report, watch))
 
 
@@ -135,7 +135,7 @@ def _timeline(rank: RankShares, seconds: float) -> str:
             f'fill="{_colour(phase)}"><title>{html.escape(told)}</title></rect>'
         )
         begin = place
-    # the words stand beside the drawing, which is stretched to the width of the page
+    # the words are outside the drawing, which is stretched to the width of the page
     times = "".join(_tick(place, seconds) for place in _ticks(seconds))
     return (
         f'<svg viewBox="0 0 1000 30" preserveAspectRatio="none" style="height:2rem" role="img" aria-label="timeline">'

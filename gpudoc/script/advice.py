@@ -1,4 +1,4 @@
-"""What to write into the script: the exact line, in the words of the framework that builds the loader; pure."""
+"""The exact lines to write into the script, in the words of the framework that builds the loader; pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class CodeLine:
 
 
 def lines(look: ScriptLook, feed: Loader | None, batch: int | None) -> tuple[CodeLine, ...]:
-    """The lines that bring the found settings into the script; `batch` None leaves it, nothing where all stays."""
+    """The lines that bring the found settings into the script; without a batch if `batch` is None."""
     loader = look.training
     if loader is None or (feed is None and batch is None):
         return ()
@@ -36,7 +36,7 @@ def lines(look: ScriptLook, feed: Loader | None, batch: int | None) -> tuple[Cod
 
 
 def by_option(look: ScriptLook, feed: Loader | None) -> str:
-    """The same for a command whose script reads TrainingArguments from its command line; '' for any other."""
+    """The settings as options, if the script reads TrainingArguments from its command line; '' for other scripts."""
     loader = look.training
     if loader is None or feed is None or loader.through != "transformers":
         return ""
@@ -48,7 +48,7 @@ def by_option(look: ScriptLook, feed: Loader | None) -> str:
 
 
 def about_order(look: ScriptLook, feed: Loader | None) -> str:
-    """What writing `persistent_workers=True` into a script that shuffles changes besides; '' where nothing."""
+    """The side effect of writing `persistent_workers=True` into a script that shuffles; '' if there is none."""
     loader = look.training
     if loader is None or feed is None or not feed.num_workers or not feed.persistent_workers:
         return ""
@@ -80,7 +80,7 @@ def _trainer(feed: Loader | None, batch: int | None) -> str:
 
 
 def about_a_larger_batch(look: ScriptLook, batch: int, lever: str, known: int | None) -> tuple[str, ...]:
-    """What a batch other than the command's own changes, with the rules of scaling; nothing where it is the same."""
+    """The effects of a batch other than the command's own, with the rules of scaling; empty if it is the same."""
     if known is None or batch == known:
         return ()
     times = batch / known
@@ -101,7 +101,7 @@ def about_a_larger_batch(look: ScriptLook, batch: int, lever: str, known: int | 
 
 
 def said_not_set(look: ScriptLook) -> tuple[str, ...]:
-    """Levers that were seen and are not searched here: precision and TF32 on a GPU, evaluation, other loaders."""
+    """Levers that were seen but are not searched here: precision and TF32 on a GPU."""
     found: list[str] = []
     if look.on_gpu and look.precision == "fp32":
         found.append("the steps compute in fp32; on a GPU, try torch.autocast with bfloat16 first")

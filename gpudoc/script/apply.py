@@ -1,4 +1,4 @@
-"""What a run of a command takes from its profile, and the sentences that say so, each with its source."""
+"""The settings that a run of a command takes from its profile, and the sentences that name them and their source."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _PYTHON = Pattern(r"(?:python|pypy)[\d.]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """The command as it is started, the order for the inside, what is said of both, and the profile's file name.
+    """The command as it is started, the order for the inside, sentences about both, and the profile's file name.
 
-    `environment` are variables that it is started with besides this process's own.
+    `environment` are variables for its start in addition to those of this process.
     """
 
     words: tuple[str, ...]
@@ -36,9 +36,9 @@ class Applied:
 
 
 def apply(words: Sequence[str], *, profile: str, allow_batch: bool) -> Applied:
-    """Take what `profile` (auto, off or a file) holds for this command; its batch only with `allow_batch`.
+    """Take the settings for this command from `profile` (auto, off or a file); its batch only with `allow_batch`.
 
-    GpudocError for a file that is for something else, and for a {batch} that nothing fills in.
+    GpudocError for a file that does not fit the command, and for a {batch} without a number for it.
     """
     found = None if profile == "off" else _find(words, profile)
     if found is None:
@@ -54,7 +54,7 @@ def apply(words: Sequence[str], *, profile: str, allow_batch: bool) -> Applied:
 
 
 def _find(words: Sequence[str], asked: str) -> Remembered | None:
-    """The profile; the machine is only asked where there is a profile of such a script at all."""
+    """The profile; facts of the machine are only collected if there is a profile for such a script."""
     if asked == "auto" and not any(_is_about(entry, words) for entry in store.tuned_profiles()):
         return None
     from gpudoc import facts
@@ -65,7 +65,7 @@ def _find(words: Sequence[str], asked: str) -> Remembered | None:
     machine = facts.collect(quick=True, python=python)
     on_gpu = not isinstance(machine.gpus, Absent) and bool(machine.gpus)
     here = hardware_of(machine, device="cuda" if on_gpu else "cpu")
-    # of a launcher it is not known which torch its script will import
+    # the torch that a launcher's script will import is not known
     return remembered(words, here if python else here.model_copy(update={"torch": ""}), asked)
 
 
@@ -119,7 +119,7 @@ def _loader_order(profile: Profile) -> LoaderOrder:
 def _with_batch(
     words: tuple[str, ...], found: Remembered, batch: int, allow_batch: bool, said: list[str]
 ) -> tuple[str, ...]:
-    """The command with the profile's batch where tune had {batch}, if that is allowed."""
+    """The command with the profile's batch in the place of tune's {batch}, if that is allowed."""
     place, source = found.batch_word, f"profile {found.path.name}"
     if place is None:
         return words
@@ -140,7 +140,7 @@ def _with_batch(
 
 
 def _respelled(words: tuple[str, ...], place: int, found: Remembered, batch: int) -> str:
-    """The word with the batch in place of that number of it with which the command is the profile's."""
+    """The word with the batch in place of its number that was {batch} in the profile's command."""
     word, wanted = words[place], found.profile.workload.command if found.profile.workload else None
     for number in _NUMBER.finditer(word):
         before, after = word[: number.start()], word[number.end() :]

@@ -1,4 +1,4 @@
-"""The batch of a script: the largest that runs, the fastest, and whether the command takes what it is given."""
+"""The batch of a script: the largest that runs, the fastest, and whether the command accepts it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpudoc.tune.search.largest import BUDGET_ENDS, Largest, find_largest, settl
 from gpudoc.tune.trial.messages import Point, TrialRequest
 
 STEADY_STEPS = 20
-# larger batches are another training: no more than this many times the script's own is offered for speed
+# larger batches change the training: for speed, at most this many times the script's own batch is offered
 MOST_TIMES = 8
 _LARGEST_SHARE = 0.6
 _STEADY_SHARE = 0.2
@@ -23,7 +23,7 @@ _TIMED_STEPS, _TIMED_S = 8, 1.5
 
 
 def size_batch(session: CommandSession, found: ScriptFindings, *, goal: str, max_batch: int | None) -> None:
-    """Fill the largest batch, then the speeds up to what is of use, and the choice; GpudocError when nothing fits."""
+    """Fill the largest batch, then the speeds up to the useful batch, and the choice; GpudocError if nothing fits."""
     cap = cap_of(session.runner.look, max_batch)
     limit = session.runner.limit_bytes
     assert limit is not None
@@ -31,7 +31,7 @@ def size_batch(session: CommandSession, found: ScriptFindings, *, goal: str, max
     largest = find_largest(session, limit_bytes=limit, cap=cap)
     largest.ceiling = _ceiling(session.runner.look, cap, max_batch)
     if largest.batch == cap and not largest.complete:
-        # what memory was calibrated with ran in a launch of its own
+        # the calibration of memory ran in a separate launch
         largest.complete = True
         largest.notes = [note for note in largest.notes if not note.startswith(BUDGET_ENDS)]
     steps = _steady_steps(session, largest.batch)
@@ -51,14 +51,14 @@ def size_batch(session: CommandSession, found: ScriptFindings, *, goal: str, max
 
 
 def _about_waiting(session: CommandSession, speeds: Sequence[Point]) -> str:
-    """From which batch on the loader, and not the step, is what was timed; '' where the step always was."""
+    """The batch from which the loader, not the step, limits the speed; '' if there is none."""
     timed = {trial.request.batches[0]: trial for trial in session.journal.trials if trial.request.kind == "speed"}
     waits = [p.batch for p in speeds if timed[p.batch].measured.get("wait_share", 0.0) > _STARVED_SHARE]
     return f"from batch {min(waits)} on the steps waited for data, so the loader is the limit there" if waits else ""
 
 
 def _steady_steps(session: CommandSession, batch: int) -> int:
-    """Steps beyond the first that a share of what is left pays for."""
+    """Further steps that fit into a share of the remaining time."""
     known = [trial for trial in session.journal.trials if trial.fits and trial.request.batches == (batch,)]
     step_s = next((trial.measured["mean_step_s"] for trial in known if "mean_step_s" in trial.measured), 0.0)
     room_s = _STEADY_SHARE * session.free_s - session.runner.look.start_s
@@ -89,9 +89,9 @@ def useful_batch(session: CommandSession, cap: int) -> int:
 def _time(session: CommandSession, found: ScriptFindings, largest: Largest, useful: int) -> None:
     """Measure each size in a separate launch, and keep it in `speeds`."""
     sizes = sizes_to_time(reference=session.runner.reference, largest=largest.batch, useful=useful)
-    # nobody wants a smaller batch than the script's own for its speed
+    # batches smaller than the script's own are not useful for speed
     sizes = tuple(size for size in sizes if size >= min(session.runner.reference, sizes[-1]))
-    # the ends first: should the budget end, the middle is missed least
+    # the ends come first: the middle is missed least if the budget ends
     ends = (session.runner.reference, sizes[-1])
     for batch in sorted(sizes, key=lambda size: (size not in ends, -size)):
         if session.runner.overhead_s > session.free_s:

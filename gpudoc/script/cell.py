@@ -1,4 +1,4 @@
-"""The cell of a trial: what it writes is private and thrown away, and its network ends at this machine's loopback."""
+"""The cell of a trial: its writes are private and discarded, and its network ends at this machine's loopback."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gpudoc.script.process import CommandProcess, Terms
 from gpudoc.temporary import TemporaryFolder, remove_tree
 from gpudoc.units import format_bytes
 
-# the private layers are kept in memory: this share of what is free may be written, within bounds
+# the private layers are kept in memory: a trial may write 1/_ROOM_SHARE of the free memory, within bounds
 _ROOM_SHARE = 8
 _LEAST_ROOM_BYTES, _MOST_ROOM_BYTES = 64 << 20, 16 << 30
 _UBUNTU = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
@@ -32,10 +32,10 @@ _NO_NETWORK = Pattern(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Isolation:
-    """What a trial can be kept from on this machine; `why_not` says why not where it cannot, and is else empty.
+    """The kinds of isolation that this machine allows for a trial; `why_not` says why others fail, else it is empty.
 
-    `files`: it changes no file, shared memory or System V object; `network`: it reaches nothing but itself;
-    `processes`: it sees and signals no process but its own. `user`: by a user namespace, not by root's rights.
+    `files`: it changes no file, shared memory or System V object; `network`: it only reaches itself;
+    `processes`: it only sees and signals its own processes. `user`: through a user namespace, without root's rights.
     """
 
     files: bool = False
@@ -56,11 +56,11 @@ def _here() -> Isolation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One cell: `scratch` is an existing folder of gpudoc's that stays as it is, `network` leaves the machine's own.
+    """One cell: `scratch` is an existing folder of gpudoc that is shared, `network` keeps the machine's own network.
 
-    `files` are seen in it with another content.
-    `room_bytes` is what a trial may write elsewhere in all; None takes an eighth of the memory that is free. Layers on
-    disk are for kernels that cannot keep them in memory, which use it by themselves.
+    `files` have another content inside the cell.
+    `room_bytes` is the most that a trial may write elsewhere in all; None allows an eighth of the free memory. Kernels
+    that cannot keep layers in memory keep them on disk, whatever `in_memory` says.
     """
 
     scratch: Path
@@ -81,7 +81,7 @@ class Cell:
 
     @contextlib.contextmanager
     def order(self) -> Iterator[Mapping[str, object]]:
-        """What a keeper builds the cell from; when the context ends, what it was built in is removed."""
+        """The order from which a keeper builds the cell; the cell's folder is removed when the context ends."""
         folder = Path(tempfile.mkdtemp(prefix="cell-", dir=self.scratch)).resolve()
         place, disk = folder / "place", folder / "layers"
         place.mkdir()
@@ -104,14 +104,14 @@ class Cell:
                 "files": {str(path): content.decode("latin-1") for path, content in self.files.items()},
             }
         finally:
-            # the kernel leaves folders of an overlay's own without any rights
+            # the kernel leaves an overlay's own folders without any permissions
             with contextlib.suppress(OSError):
                 remove_tree(folder)
 
 
 @functools.cache
 def what_can_be() -> Isolation:
-    """What can be isolated here, tried once with a command that does nothing; takes about a tenth of a second."""
+    """The isolation that works here, tried once with a command that does nothing; takes about a tenth of a second."""
     refused: dict[str, None] = {}
     for user in (False, True) if os.geteuid() == 0 else (True,):
         found = _try(Isolation(files=True, network=True, processes=True, user=user), refused)
@@ -121,7 +121,7 @@ def what_can_be() -> Isolation:
 
 
 def _try(wanted: Isolation, refused: dict[str, None]) -> Isolation:
-    """`wanted`, less what the keeper could not build; why it could not is added to `refused`."""
+    """`wanted` without the walls that the keeper could not build; the reasons are added to `refused`."""
     with TemporaryFolder("cell") as folder:
         while wanted.files:
             cell = Cell(scratch=folder, room_bytes=_LEAST_ROOM_BYTES, isolation=wanted)
@@ -150,9 +150,9 @@ def _way_out(why: str) -> str:
 
 
 def blame(text: str, *, full: bool, room_bytes: int, network: bool) -> tuple[str, str] | None:
-    """What of a cell a script's last words speak of, and what to do about it; None when they do not.
+    """The part of a cell that a script's last output blames, and what to do about it; None if it blames none.
 
-    `full` and `room_bytes` are of the trial that wrote `text`, `network` says whether it had the machine's.
+    `full` and `room_bytes` belong to the trial that wrote `text`; `network`: it had the machine's network.
     """
     if full or "No space left on device" in text:
         return (

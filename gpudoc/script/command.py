@@ -1,4 +1,4 @@
-"""The command that is tuned: where its batch can be put in, and what it is without."""
+"""The tuned command, with a batch put in or without one."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from gpudoc.patterns import Pattern, escape
 from gpudoc.script.remember import BATCH
 from gpudoc.shell import quote_path
 
-# an option that takes the placeholder alone: '--batch-size={batch}', and Hydra's 'train.batch={batch}'
+# an option whose whole value is the placeholder: '--batch-size={batch}', and Hydra's 'train.batch={batch}'
 _WHOLE_ASSIGNMENT = Pattern(r"[\w.+-]+=" + escape(BATCH))
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command line of somebody else's script, with `{batch}` in it or not."""
+    """A command line of a user's script, with or without `{batch}`."""
 
     words: tuple[str, ...]
 
     @property
     def takes_batch(self) -> bool:
-        """Whether {batch} stands somewhere in it."""
+        """Whether the command contains {batch}."""
         return any(BATCH in word for word in self.words)
 
     def at(self, batch: int | None) -> tuple[str, ...]:
-        """The words with the batch put in; a command without {batch}, or None, as it is."""
+        """The words with the batch put in; unchanged for a command without {batch}, or for None."""
         return self.words if batch is None else tuple(word.replace(BATCH, str(batch)) for word in self.words)
 
     def without_batch(self) -> tuple[str, ...] | None:
-        """The command as its owner runs it by default: without the option that takes {batch}; None where that is part
+        """The command as its owner runs it by default: without the option that takes {batch}; None if {batch} is a part
         of something else.
         """
         kept: list[str] = []
@@ -51,7 +51,7 @@ class Command:
 
 
 def checked(words: Sequence[str]) -> Command:
-    """The command; GpudocError when there is nothing to start."""
+    """The command; GpudocError if there is nothing to start."""
     if not words:
         raise GpudocError(
             "nothing to tune: give --model or a command after --",

@@ -1,4 +1,4 @@
-"""What is known of a script so far; complete enough for a profile as soon as it was looked at."""
+"""The findings about a script so far; after the look they are complete enough for a profile."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from gpudoc.tune.findings import Findings
 
 @dataclass(slots=True, kw_only=True)
 class ScriptFindings(Findings):
-    """The findings of a search over a script: the look and where its batch can be set besides.
+    """The findings of a search over a script: also the look, and where its batch can be set.
 
-    `why_no_lever` says why no batch was searched, `why_kept` why the script's own settings stand; `feed_notes` are what
+    `why_no_lever` says why no batch was searched, `why_kept` why the script's own settings stay; `feed_notes` say what
     the found loader may change.
     """
 
@@ -26,7 +26,7 @@ class ScriptFindings(Findings):
 
 
 def is_own(feed: Loader, look: ScriptLook) -> bool:
-    """Whether the settings are those that the script has by itself."""
+    """Whether the settings equal the script's own."""
     loader = look.training
     if loader is None or loader.num_workers != feed.num_workers:
         return False

@@ -1,4 +1,4 @@
-"""Whether a command that runs stands still: train's watch over ranks, fed by the signs of life from inside of it."""
+"""Whether a running command hangs: train's watch over ranks, fed by the command's signs of life."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 _LOOK_S = 1.0
 _CLOSE_S = 2.0
-# frames that write what may be large; a process that does moves bytes which are not counted where a file is mapped
+# frames that write large data; if the file is mapped, the bytes that such a process moves are not counted
 _SAVES = ("/torch/serialization.py", "/torch/distributed/checkpoint/", "/safetensors/")
 
 
 class HangWatch:
-    """Looks in a separate thread, because a look into a process may take seconds; begins when a rank shows itself.
+    """Looks in a separate thread, because a look into a process may take seconds; begins when the first rank appears.
 
-    `over` are the hangs that were over by themselves; `ended_for` is the one for which the command is to be ended.
+    `over` are the hangs that ended by themselves; `ended_for` is the hang for which the command must be ended.
     """
 
     def __init__(self, folder: Path, on_hang: str) -> None:
@@ -40,7 +40,7 @@ class HangWatch:
         self._thread: threading.Thread | None = None
 
     def said(self) -> list[str]:
-        """The lines that are to be said since the last call, and a start of the thread where there is cause for it."""
+        """The new lines to print since the last call; also starts the thread once a rank has appeared."""
         if self._thread is None and not self._closed.is_set() and any(self._folder.glob("rank-*")):
             self._thread = threading.Thread(target=self._run, name="gpudoc-standing", daemon=True)
             with little_stacks(1 << 20):
@@ -53,14 +53,14 @@ class HangWatch:
                 return lines
 
     def close(self) -> None:
-        """Look no more; a look under way is not waited for long."""
+        """Stop looking; waits at most two seconds for a look under way."""
         self._closed.set()
         if self._thread is not None:
             self._thread.join(_CLOSE_S)
 
     def watch(self, clock: Callable[[], float] = time.monotonic) -> RankWatch:
         """The watch over the command's ranks."""
-        # a tenth of a second of imports that a command without training does without
+        # these imports take a tenth of a second, which a command without training does not need
         from gpudoc.train.watch.watch import RankWatch
 
         return RankWatch(
@@ -83,14 +83,14 @@ class HangWatch:
 
 
 def living(folder: Path) -> list[Beat]:
-    """Where the ranks stand whose processes have not ended."""
+    """The positions of the ranks whose processes have not ended."""
     from gpudoc.train.ranks.pulse import read_beats
 
     return [beat for beat in read_beats(folder) if _lives(beat.pid)]
 
 
 def gone(folder: Path) -> tuple[str, ...]:
-    """What to say of ranks that ended while others still run and may wait for them."""
+    """The line about ranks that ended while other ranks still run and may wait for them; empty if there are none."""
     from gpudoc.train.ranks.pulse import ENDED, read_beats
 
     beats = read_beats(folder)
@@ -101,17 +101,17 @@ def gone(folder: Path) -> tuple[str, ...]:
 
 
 def look_at(beats: Sequence[Beat]) -> list[Stand]:
-    """Where the ranks stand, with the collective that a rank's stack shows: a script's own are not counted."""
+    """The positions of the ranks, with the collective on each rank's stack, since a script's own are not counted."""
     from gpudoc.train.watch.stacks import stands_of
 
     return [_in_its_call(stand) for stand in stands_of(beats)]
 
 
 class Patience:
-    """How long ranks may stand as they do: what a script does between its steps, as an evaluation, gives no signs.
+    """How long ranks may stay as they are: work between the steps, such as an evaluation, gives no signs of life.
 
-    For ever while any stack moves from look to look; for minutes where they stay but a rank computes, saves or
-    compiles; not at all where a rank stands that neither computes nor moves bytes, nor waits for others.
+    For ever while any stack changes from look to look; for minutes if no stack changes but a rank computes, saves or
+    compiles; not at all if a rank neither computes nor moves bytes nor waits for other ranks.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -147,9 +147,9 @@ class Patience:
 
 
 def _in_its_call(stand: Stand) -> Stand:
-    """The same with the collective that it waits in, as far as the frames below the user's own show one.
+    """The same position with the collective that it waits in, if the frames below the user's own show one.
 
-    What it came to is counted in batches and steps: the rank with fewer of them is the one that others wait for.
+    Its progress is counted in batches and steps: other ranks wait for the rank with fewer of them.
     """
     from gpudoc.facts.process import last_own
 

@@ -1,4 +1,4 @@
-"""The parent's end of the hook: the variables that load it into a script's processes, and what these report."""
+"""The parent's end of the hook: the variables that load it into a script's processes, and their reports."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ INSIDE = Path(__file__).parent / "inside"
 
 @dataclass(frozen=True, slots=True)
 class ProcessSeen:
-    """What one process has reported: every loader and every event of steps, in order; None if absent."""
+    """The reports of one process: every loader and every event of steps, in order; None if absent."""
 
     name: str
     start: ScriptStart | None = None
@@ -54,12 +54,12 @@ class ProcessSeen:
 
     @property
     def has_diverged(self) -> bool:
-        """Whether its weights were seen to be NaN or infinite."""
+        """Whether its weights were NaN or infinite when last checked."""
         return bool(self.steps) and self.steps[-1].finite is False
 
     @property
     def rank(self) -> int | None:
-        """The rank that torch.distributed tells, else the launcher's variables; None where there is none."""
+        """The rank from torch.distributed, else from the launcher's variables; None if there is none."""
         told = self.steps[-1].rank if self.steps else None
         return told if told is not None else (self.start.rank if self.start else None)
 
@@ -69,18 +69,18 @@ class ProcessSeen:
         return bool(self.steps)
 
     def loader(self, number: int | None) -> LoaderSeen | None:
-        """The loader of that number; None where there is none."""
+        """The loader with this number; None if there is none."""
         return next((loader for loader in self.loaders if loader.number == number), None)
 
     def origin(self, number: int | None) -> LoaderSeen | None:
-        """The loader of the user's own code from which that number was built, by however many frameworks."""
+        """The loader in the user's own code from which this number was built, through any number of frameworks."""
         found = self.loader(number)
         while found is not None and found.remade_from is not None:
             found = self.loader(found.remade_from)
         return found
 
     def feeding(self) -> LoaderSeen | None:
-        """The loader that fed most steps; None when none did."""
+        """The loader that fed most steps; None if there is none."""
         counts: dict[int, int] = {}
         for event in self.steps:
             if event.loader is not None:
@@ -89,7 +89,7 @@ class ProcessSeen:
 
 
 def environment(folder: Path, order: HookOrder, environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables for a command that is to be watched; writes the order into `folder`, which is empty and private."""
+    """The variables for a watched command; writes the order into `folder`, which must be empty and private."""
     (folder / "order.json").write_text(order.model_dump_json())
     found = environment.get("PYTHONPATH", "")
     path = os.pathsep.join([str(INSIDE), found]) if found else str(INSIDE)
@@ -104,14 +104,14 @@ class _File:
 
 @dataclass(slots=True)
 class EventReader:
-    """What the processes of one launch have reported in `folder`; each call reads only what is new."""
+    """Reads the reports of one launch's processes in `folder`; each call only reads new lines."""
 
     folder: Path
     keep_steps: bool = True
     _files: dict[str, _File] = field(default_factory=dict)
 
     def read(self) -> tuple[ProcessSeen, ...]:
-        """The reports so far, one Seen a process, lowest rank first; GpudocError for a line that is not an event."""
+        """The reports so far, one ProcessSeen per process, lowest rank first; GpudocError for an invalid line."""
         for path in self.folder.glob("*.jsonl"):
             known = self._files.setdefault(path.name, _File(ProcessSeen(path.stem)))
             with path.open("rb") as file:
@@ -133,7 +133,7 @@ class EventReader:
             case DataSeen():
                 return replace(seen, data=(*seen.data, event))
             case StepsSeen():
-                # a run of days is not kept step by step
+                # events of a run that lasts days are not all kept
                 return replace(seen, steps=(*(seen.steps if self.keep_steps else ()), event))
             case ErrorSeen():
                 return replace(seen, error=event)
@@ -150,7 +150,7 @@ class EventReader:
 
 
 def read(folder: Path) -> tuple[ProcessSeen, ...]:
-    """Read once what the processes of one launch have reported."""
+    """Read the reports of one launch's processes once."""
     return EventReader(folder).read()
 
 

@@ -1,7 +1,7 @@
-"""The process above a command: builds its cell, starts it, takes in its orphans, and ends all of it.
+"""The process above a command: builds its cell, starts it, adopts its orphans, and ends all of its processes.
 
-Run as a program by `launch`, with the standard library alone, so that it starts at once and costs little. When gpudoc
-ends, however that ends, the kernel tells the keeper, and nothing of the command is left.
+`launch` runs it as a program with only the standard library, so that it starts at once and costs little. When gpudoc
+ends for any reason, the kernel signals the keeper, which ends all processes of the command.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from typing import Any
 from gpudoc.process.lifetime import adopt_orphans, die_with_parent
 from gpudoc.script import walls
 
-# asks the keeper to end everything. No user's signal: a scheduler sends those to every process, and how to end is then
-# the command's to decide
+# asks the keeper to end everything. It is not a signal of users: a scheduler sends those to every process, and then the
+# command itself decides how to end
 END = signal.SIGRTMIN
 _THE_COMMANDS = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _HEARD = (signal.SIGCHLD, END)
 _LOOK_S = 0.5
-# a process that waits in the kernel, for a device or a dead file system, survives SIGKILL; nobody waits for it for ever
+# a process that waits in the kernel, for a device or a dead file system, survives SIGKILL; we wait this long for it
 KILLED_S = 10.0
 
 
 class KeeperPipe:
-    """Reports to gpudoc what happens, one JSON line each; it is not an error if nobody reads."""
+    """Reports to gpudoc what happens, one JSON line each; it is not an error if no one reads them."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -44,7 +44,7 @@ class KeeperPipe:
 
 def main(arguments: Sequence[str]) -> None:
     """`main([number of the descriptor from which the order is read])`: keep one command to its end."""
-    # not on the command line: one argument has room for 128 KiB, and the order holds all of the command's
+    # not on the command line: an argument is limited to 128 KiB, and the order holds all arguments of the command
     with os.fdopen(int(arguments[0]), "rb") as file:
         order = json.load(file)
     teller = KeeperPipe(order["told"])
@@ -64,7 +64,7 @@ def _keep_in_a_cell(order: Mapping[str, Any], teller: KeeperPipe) -> None:
     cell, folder = order["cell"], os.getcwd()
     made = walls.foreign(cell["near"])
     walls.separate(user=cell["user"], network=cell["network"], processes=cell["processes"])
-    # to the kernel the mapping made this another process, and it forgot whom to tell
+    # the new user mapping makes the kernel forget the signal at the parent's death, so it is set again
     die_with_parent(order["parent"], END)
 
     def inside() -> None:
@@ -83,14 +83,14 @@ def _keep_in_a_cell(order: Mapping[str, Any], teller: KeeperPipe) -> None:
     first = _fork(lambda: _as_the_first(inside, teller))
     while True:
         if signal.sigwait(_HEARD) == END:
-            # with its first process the kernel ends all others of the namespace
+            # when its first process ends, the kernel ends all other processes of the namespace
             os.kill(first, signal.SIGKILL)
         if os.waitpid(first, os.WNOHANG)[0]:
             return
 
 
 def _as_the_first(action: Callable[[], None], teller: KeeperPipe) -> None:
-    # from inside, the keeper outside has no number
+    # the keeper outside has no pid in this namespace
     die_with_parent(0)
     try:
         action()
@@ -99,7 +99,7 @@ def _as_the_first(action: Callable[[], None], teller: KeeperPipe) -> None:
 
 
 def _keep(order: Mapping[str, Any], teller: KeeperPipe, layer: int | None = None) -> None:
-    """Start the command, wait for its end, and end what it leaves behind."""
+    """Start the command, wait for its end, and end the processes that it leaves behind."""
     command, failure = _start(order)
     if failure:
         teller.say(failed=failure)
@@ -144,7 +144,7 @@ def _start(order: Mapping[str, Any]) -> tuple[int, str]:
 
 
 def _as_it_was_given() -> None:
-    """Signals as a shell would have left them: what Python changed for itself is undone, what was ignored stays so."""
+    """Restore signals to a shell's state: Python's own handlers are removed, ignored signals stay ignored."""
     for number in _THE_COMMANDS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
@@ -174,8 +174,8 @@ def _reap(command: int) -> int | None:
 
 
 def _end_descendants(patience_s: float) -> tuple[list[str], list[str]]:
-    """Ask all that is left to end, wait, and kill: the names of those who had to be killed, and of those who are there
-    KILLED_S later.
+    """Ask all remaining processes to end, wait, and kill: returns the names of killed processes, and of those that are
+    left KILLED_S later.
     """
     until, asked, killed = time.monotonic() + patience_s, False, {}
     while (left := _descendants()) and time.monotonic() < until + KILLED_S:
@@ -193,7 +193,7 @@ def _end_descendants(patience_s: float) -> tuple[list[str], list[str]]:
 
 
 def _descendants() -> dict[int, str]:
-    """pid and name of each process below this one that has not ended; orphans below it came to this one."""
+    """pid and name of each process below this one that has not ended; this process has adopted orphans below it."""
     parents: dict[int, tuple[int, str]] = {}
     for name in os.listdir("/proc"):
         if name.isdecimal():

@@ -1,4 +1,4 @@
-"""Starting a command of the user's whose output is kept in a file: a trial, in a cell or in place."""
+"""Starts a user's command whose output goes to a file: a trial, in a cell or in place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpudoc.script.process import CommandProcess, Terms
 
 
 class Launch:
-    """A command under way; `with` ends it and all that it started, however the block ends."""
+    """A running command; at the end of a `with` block it and all that it started are ended."""
 
     def __init__(self, kept: CommandProcess, output: Path, cleaning: contextlib.ExitStack) -> None:
         self._kept = kept
@@ -25,14 +25,14 @@ class Launch:
     def poll(self, wait_s: float = 0.0) -> int | None:
         """The exit code, negative for a signal, once the command and all that it started have ended; else None.
 
-        Waits up to `wait_s` for that. GpudocError when what keeps the command was killed.
+        Waits up to `wait_s` for that. GpudocError if the keeper of the command was killed.
         """
         while not self._kept.is_over:
             if not select.select([self._kept], [], [], wait_s)[0]:
                 return None
             if not self._kept.hear():
                 self._kept.wait()
-        # the keeper may have said its last and ended since it was last asked
+        # the keeper may have sent its last messages and ended since the last `hear`
         while self._kept.hear():
             pass
         if self._kept.code is None:
@@ -42,7 +42,7 @@ class Launch:
 
     @property
     def pid(self) -> int:
-        """The process above the command, as this machine sees it: all that the command starts descends from it."""
+        """The pid of the process above the command on this machine: all that the command starts descends from it."""
         return self._kept.keeper_pid
 
     @property
@@ -51,13 +51,13 @@ class Launch:
         return self._kept.full
 
     def tail(self, num_bytes: int = 400_000) -> str:
-        """The end of what it wrote to stdout and stderr, in the order in which it came."""
+        """The end of its output to stdout and stderr, in the order in which it came."""
         with self._output.open("rb") as file:
             file.seek(max(0, self._output.stat().st_size - num_bytes))
             return file.read().decode("utf-8", "replace")
 
     def end(self) -> Ended:
-        """End the command and all that it started, at once, and remove its cell; who could not be ended."""
+        """End the command and all that it started, at once, and remove its cell; returns what could not be ended."""
         ended = self._kept.end()
         self._cleaning.close()
         return ended
@@ -79,9 +79,9 @@ def start(
     cell: Cell | None = None,
     memory_limit_bytes: int | None = None,
 ) -> Launch:
-    """Start `command` here, with nothing to read and its output in a file; GpudocError when it cannot be started.
+    """Start `command` here, with empty stdin and its output in a file; GpudocError if it cannot be started.
 
-    It ends with gpudoc, however gpudoc ends, if it is started in the thread that lives as long as gpudoc. The limit is
+    It ends when gpudoc ends for any reason, if the calling thread lives as long as gpudoc. The limit is
     RLIMIT_DATA of every process that it starts. `output` need not lie in the cell's scratch folder.
     """
     with contextlib.ExitStack() as cleaning, output.open("wb") as file:

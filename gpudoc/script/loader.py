@@ -1,4 +1,4 @@
-"""The loader of a script: the search that tune has, each of its stretches a launch of the script."""
+"""The loader of a script: tune's loader search, with a launch of the script for each of its stretches."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from gpudoc.tune.model.loader import DEFAULT_PREFETCH, SAME_SHARE, LoaderCosts, 
 from gpudoc.tune.model.noise import noise_of
 from gpudoc.tune.trial.messages import End, OfLaunch, Trial, TrialRequest
 
-# waiting less than this cannot be worth what the choice calls a difference
+# a smaller share of waiting is below the least difference that the choice sees
 NOTHING_TO_GAIN = 0.01
 _STRETCH_S = 2.0
 _ROUNDS, _EXTRA_ROUNDS = 1, 2
 _STRETCH_STEPS = 16
 _QUICK = 0.25
-# a launch ends before its second epoch, so that the start of one is not measured
+# a launch ends before its second epoch, so the cost of starting an epoch is not measured
 _WHY_PERSISTENT = "persistent_workers true: workers are not restarted at every epoch"
 
 
 def tune_loader(session: CommandSession, found: ScriptFindings, *, seconds: float) -> None:
-    """Fill `feed` within `seconds`; None where no loader was seen, where it must not change, or cannot gain."""
+    """Fill `feed` within `seconds`; it is None if no loader was seen, if it must not change, or if it cannot gain."""
     look = session.runner.look
     kept = why_kept(look)
     if kept:
@@ -79,7 +79,7 @@ def tune_loader(session: CommandSession, found: ScriptFindings, *, seconds: floa
 
 
 def why_kept(look: ScriptLook) -> str:
-    """Why the loader is not searched; '' where it is."""
+    """Why the loader is not searched; '' if it is."""
     loader = look.training
     if loader is None:
         return "no DataLoader fed the steps"
@@ -97,7 +97,7 @@ def why_kept(look: ScriptLook) -> str:
 class LaunchMeasures:
     """Timed stretches of the script's own steps with a given loader; satisfies `loader.search.Measures`.
 
-    The fastest launch so far is what `found` proposes, so that a search that is interrupted has an answer.
+    `found` proposes the fastest launch so far, so that an interrupted search has an answer.
     """
 
     session: CommandSession
@@ -108,7 +108,7 @@ class LaunchMeasures:
     _best_s: float | None = None
 
     def run(self, setting: LoaderSetting, *, seconds: float, period_s: float) -> LoaderRun:
-        """One launch; MeasurementError when it failed, or when the script does not take the setting."""
+        """Run one launch; MeasurementError if it failed, or if the script does not take the setting."""
         del period_s
         trial = self._launch(setting, seconds)
         step_s = trial.measured["mean_step_s"] / self.session.runner.look.micro_batches
@@ -121,11 +121,11 @@ class LaunchMeasures:
         )
 
     def without_workers(self) -> Trial:
-        """Steps whose waiting is the whole making of a batch: the look's own, or a launch without workers."""
+        """Steps that wait for the whole making of a batch: the look's own steps, or a launch without workers."""
         return self._launch(self._with(0), _STRETCH_S, count=0)
 
     def with_one(self) -> Trial:
-        """The same with one worker: what it takes of the memory, and which settings the script refuses."""
+        """A launch with one worker: its memory, and the settings that the script refuses."""
         return self._launch(self._with(1), _STRETCH_S, count=0)
 
     def _with(self, num_workers: int) -> LoaderSetting:
@@ -169,7 +169,7 @@ class LaunchMeasures:
         return trial
 
     def _propose(self, feed: Loader, trial: Trial) -> None:
-        """Take a launch for the answer where it is the fastest so far, by more than two launches may differ."""
+        """Take a launch as the answer if it is the fastest so far, by more than the noise between two launches."""
         look, step_s = self.session.runner.look, trial.measured["mean_step_s"]
         if is_own(feed, look) or step_s * (1 + SAME_SHARE) > (self._best_s or look.step_s):
             return
@@ -184,7 +184,7 @@ class LaunchMeasures:
         )
 
     def _is_own(self, setting: LoaderSetting) -> bool:
-        """Whether the launch of the look was one without workers, too."""
+        """Whether the launch of the look had this setting, without workers."""
         own, session = self.session.runner.look.training, self.session
         if session.runner.own is None or own is None or session.runner.own.request.variant != session.variant:
             return False
@@ -192,11 +192,11 @@ class LaunchMeasures:
 
 
 def costs_of(look: ScriptLook, alone: Trial, helped: Trial, *, in_a_crowd: bool = False) -> LoaderCosts:
-    """What a batch and a step cost: `alone` ran without workers, so that what it waited is the making of a batch.
+    """What a batch and a step cost: `alone` ran without workers, so its waiting is the making of a batch.
 
-    The system tells the CPU time of step and batch together; what is beyond one CPU for the step is taken as the
-    batch's. Memory is what `helped`, with one worker and two batches ahead, took beyond it. `in_a_crowd` a step counts
-    as long as the quicker ones were: others only ever slow a step down, and the profile stays when they are gone.
+    The system counts the CPU time of step and batch together; the time beyond one CPU for the step is taken as the
+    batch's. Memory is what `helped`, with one worker and two batches ahead, used beyond `alone`. With `in_a_crowd` the
+    quicker steps give the length of a step: other processes only slow steps down, and the profile outlives them.
     """
     micro = look.micro_batches
     waits = tuple(wait / micro for wait in alone.legs.get("wait_s", ()))

@@ -1,4 +1,4 @@
-"""What a launch takes of the machine, as the system counts it from outside: CPU time a step, memory, shared memory."""
+"""The load of a launch, measured from outside by the system: CPU time per step, memory, shared memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import psutil
 
 from gpudoc.tune.trial.messages import Measures
 
-# reading every page table of a large process is work that the steps would feel
+# reading every page table of a large process would slow the steps down
 _MEMORY_EVERY_S = 1.0
 
 
@@ -42,7 +42,7 @@ class Loads:
             self._shm_bytes = max(self._shm_bytes, used - (self._shm_before if shared else 0.0))
 
     def figures(self) -> Measures:
-        """CPU seconds a step of all processes together, bytes of private and of shared memory; only what was seen."""
+        """CPU seconds per step of all processes together, bytes of private and shared memory; only measured values."""
         found: Measures = {}
         if len(self._cpu) > 1:
             (first, before), (last, after) = self._cpu[0], self._cpu[-1]
@@ -63,15 +63,15 @@ class Loads:
 def _cpu_s(process: psutil.Process) -> float:
     with contextlib.suppress(psutil.Error):
         spent = process.cpu_times()
-        # what ended children took is their parent's
+        # the time of ended children counts for their parent
         return float(spent.user + spent.system + spent.children_user + spent.children_system)
     return 0.0
 
 
 def _private_bytes(pid: int) -> float:
-    """A process's share of anonymous memory (`grep Pss_Anon /proc/PID/smaps_rollup`); 0 where it cannot be read.
+    """A process's share of anonymous memory (`grep Pss_Anon /proc/PID/smaps_rollup`); 0 if it cannot be read.
 
-    Pages that a fork left shared count once over all processes. Kernels before 5.4 tell private pages only.
+    Pages that are shared after a fork count once over all processes. Kernels before 5.4 only report private pages.
     """
     try:
         rows = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii", "replace").splitlines()
@@ -82,7 +82,7 @@ def _private_bytes(pid: int) -> float:
 
 
 def _shm_used(pid: int) -> float | None:
-    """Bytes used in the /dev/shm that a process sees; None where it cannot be asked."""
+    """Bytes used in the /dev/shm that a process sees; None if they cannot be read."""
     try:
         space = os.statvfs(f"/proc/{pid}/root/dev/shm")
     except OSError:
@@ -91,7 +91,7 @@ def _shm_used(pid: int) -> float | None:
 
 
 def _same_shm(pid: int) -> bool:
-    """Whether a process sees our own /dev/shm, so that what others use in it counts from before."""
+    """Whether a process sees our own /dev/shm, so that its use before the launch must be subtracted."""
     try:
         return os.stat(f"/proc/{pid}/root/dev/shm").st_dev == os.stat("/dev/shm").st_dev  # noqa: PTH116
     except OSError:

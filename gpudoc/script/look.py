@@ -1,4 +1,4 @@
-"""What a script is like as it is: its loaders, which of them trains, and how its steps go; pure."""
+"""The unchanged script: its loaders, which of them feeds the training, and how fast its steps are; pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Lever = Literal["flag", "loader", "none"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SteadyStretch:
-    """Steady steps of one process: seconds of each, seconds of it waited for data, samples (None: not known)."""
+    """Steady steps of one process: for each its seconds, seconds of waiting for data, and samples (None: not known)."""
 
     step_s: tuple[float, ...]
     wait_s: tuple[float, ...]
@@ -30,21 +30,21 @@ class SteadyStretch:
 
     @property
     def wait_share(self) -> float:
-        """The share of the time that was waited for data, 0 to 1."""
+        """The share of the time spent waiting for data, 0 to 1."""
         return min(1.0, sum(self.wait_s) / max(1e-9, sum(self.step_s)))
 
     @property
     def samples_per_s(self) -> float | None:
-        """Samples per second of this process, over the steps whose samples are known; None where none are."""
+        """Samples per second of this process, over the steps whose samples are known; None if there are none."""
         known = [(count, step_s) for count, step_s in zip(self.samples, self.step_s, strict=True) if count is not None]
         return sum(count for count, _ in known) / max(1e-9, sum(step_s for _, step_s in known)) if known else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptLook:
-    """A script as it is. `training` is the loader in its own code that feeds the steps, None where none was seen.
+    """The unchanged script. `training` is the loader in its own code that feeds the steps, None if none was seen.
 
-    `feeding` is what a framework made of it. Samples per second are those of all ranks, steps and bytes of one.
+    `feeding` is the loader that a framework made of it. Samples per second are for all ranks, steps and bytes for one.
     """
 
     loaders: tuple[LoaderSeen, ...]
@@ -78,19 +78,19 @@ class ScriptLook:
 
     @property
     def batch(self) -> int | None:
-        """The batch size that the training loader is built from; None where it has none."""
+        """The batch size that the training loader is built with; None if it has none."""
         return None if self.training is None else self.training.batch_size
 
     @property
     def micro_batches(self) -> int:
-        """Batches that one optimizer step takes, as far as the samples tell; 1 where they do not."""
+        """Batches per optimizer step, derived from the samples; 1 if these are not known."""
         if not self.batch or not self.samples_per_step:
             return 1
         return max(1, round(self.samples_per_step / self.batch))
 
 
 def look_at(seen: Sequence[ProcessSeen], *, warm_steps: int, start_s: float, wake_s: float = 0.0) -> ScriptLook | None:
-    """The look that the processes of one launch allow; None while no step was counted."""
+    """The look from the processes of one launch; None while no step was counted."""
     ranks = [one for one in seen if one.trains]
     stretches = [steady(one, warm_steps, wake_s) for one in ranks]
     if not ranks or not stretches[0].step_s:
@@ -130,7 +130,7 @@ def look_at(seen: Sequence[ProcessSeen], *, warm_steps: int, start_s: float, wak
 
 
 def lever_of(look: ScriptLook, *, takes_batch: bool) -> tuple[Lever, str]:
-    """Where the batch can be set, and why it cannot where it is 'none'."""
+    """Where the batch can be set, and, for 'none', why it cannot be set."""
     if takes_batch:
         return "flag", ""
     loader = look.training
@@ -144,9 +144,9 @@ def lever_of(look: ScriptLook, *, takes_batch: bool) -> tuple[Lever, str]:
 
 
 def steady(seen: ProcessSeen, warm_steps: int, wake_s: float = 0.0) -> SteadyStretch:
-    """The steps after the warm ones, all but the first if they are few; not those that an evaluation came before.
+    """The steps after the warm-up, or all but the first if they are few; without steps that follow an evaluation.
 
-    On a GPU those are warm too that ran in `wake_s` behind the first one, of a short run no more than half.
+    On a GPU the warm-up also lasts `wake_s` after the first step, but at most half of a short run.
     """
     rows: list[tuple[float, float, int | None]] = []
     for event in seen.steps:
@@ -167,20 +167,20 @@ def steady(seen: ProcessSeen, warm_steps: int, wake_s: float = 0.0) -> SteadyStr
 
 
 def _steps_until(wake_s: float, step_s: Sequence[float]) -> int:
-    """How many steps have run when `wake_s` are over behind the first one; half of them where it never is."""
+    """How many steps have run when `wake_s` after the first step are over; at most half of all steps."""
     most, behind = len(step_s) // 2, accumulate(step_s[1:], initial=0.0)
     return min(most, next((count for count, past in enumerate(behind, start=1) if past >= wake_s), most))
 
 
 def blocks(values: Sequence[float], count: int = 8) -> list[float]:
-    """The means of `count` blocks in a row: workers deliver in bursts, so that single steps say little."""
+    """The means of `count` consecutive blocks: workers deliver in bursts, so single steps say little."""
     count = min(count, len(values))
     edges = [round(i * len(values) / count) for i in range(count + 1)]
     return [sum(values[a:b]) / (b - a) for a, b in pairwise(edges)]
 
 
 def script_loaders(look: ScriptLook) -> tuple[ScriptLoader, ...]:
-    """The loaders as a profile keeps them: what the script itself builds."""
+    """The loaders that the script itself builds, in the form of a profile."""
     return tuple(
         ScriptLoader(
             at=loader.place,
@@ -198,6 +198,6 @@ def script_loaders(look: ScriptLook) -> tuple[ScriptLoader, ...]:
 
 
 def _precision(autocast: str | None, parameters: str) -> str:
-    """'bf16', 'fp16' or 'fp32': what autocast computes in, else what the parameters are."""
+    """'bf16', 'fp16' or 'fp32': the format of autocast, else of the parameters."""
     text = autocast or parameters
     return "bf16" if "bfloat16" in text else "fp16" if "float16" in text or "half" in text else "fp32"

@@ -1,6 +1,6 @@
-"""What crosses between a script and who watches it: the order that goes in, and the events that come out.
+"""The messages between a script and gpudoc: the order that goes in, and the events that come out.
 
-The inside (`script/inside`) writes them with the standard library alone; here is what a line of it may be.
+The inside (`script/inside`) only uses the standard library to write events; this module defines valid lines.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Setting = Literal["num_workers", "prefetch_factor", "pin_memory", "persistent_wo
 
 
 class LoaderOrder(ProfilePart):
-    """How a loader is to be built; None leaves what the script says."""
+    """How a loader must be built; None keeps the script's value."""
 
     num_workers: int | None = Field(default=None, ge=0)
     prefetch_factor: int | None = Field(default=None, ge=1)
@@ -27,18 +27,18 @@ class LoaderOrder(ProfilePart):
 
 
 class HookOrder(ProfilePart):
-    """What the inside is to do in one launch of the script.
+    """What the inside must do in one launch of the script.
 
-    `keys` are the loaders that `loader` and `batch` are for, by LoaderSeen.key; a loader that a framework builds from
-    one of them is meant as well. With `steps` the inside says `measured` when this many ran after `warm_steps`, for
-    `seconds` at least; on a GPU also after `wake_s` of steps behind the first one. `longest_first` fills the first
-    batches of those loaders with the largest samples.
-    `record_samples` has each batch digested, with `digest_steps` those of the first steps alone, of that number.
-    `record` asks for a StateRecord, `lines` for LinesSeen; then the look goes on for up to `evaluation_s` seconds where
-    the source evaluates and the steps did not come to it.
-    `nudge` moves each weight by its last bit before it is used, up, down, away from zero or towards it,
-    and with `single` by that of single precision, in which batches are then compared.
-    `device_limit_bytes` is what torch may take of its GPU, that of `device_index` or of the process's local rank.
+    `loader` and `batch` apply to the loaders in `keys`, by LoaderSeen.key, and to loaders that a framework builds from
+    one of them. With `steps` the inside says `measured` when this many steps ran after `warm_steps`, for at least
+    `seconds`; on a GPU the warm-up also lasts `wake_s` after the first step. `longest_first` fills the first batches of
+    those loaders with the largest samples.
+    `record_samples` asks for a digest of each batch; with `digest_steps`, only of the first `digest_steps` steps.
+    `record` asks for a StateRecord, `lines` for LinesSeen; with `lines` the look goes on for up to `evaluation_s`
+    seconds if the source evaluates and the steps have not reached an evaluation.
+    `nudge` moves each weight by its last bit before it is used: up, down, away from zero or towards it.
+    With `single` it is the last bit of single precision, in which batches are then compared.
+    `device_limit_bytes` is the limit for torch on its GPU: `device_index`, or the process's local rank if that is None.
     """
 
     purpose: Purpose
@@ -62,13 +62,13 @@ class HookOrder(ProfilePart):
 
 
 class ScriptEvent(ProfilePart):
-    """What the inside says, and when: seconds by the clock that `time.time` reads."""
+    """An event from the inside; `at` is in seconds, as in `time.time`."""
 
     at: float
 
 
 class ScriptStart(ScriptEvent):
-    """A process imported torch; rank and world as a launcher's variables tell them; `program` without its folder."""
+    """A process imported torch; rank and world come from a launcher's variables; `program` has no folder."""
 
     kind: Literal["start"] = "start"
     pid: int
@@ -85,9 +85,9 @@ class ScriptStart(ScriptEvent):
 class LoaderSeen(ScriptEvent):
     """A DataLoader was built: where, from what, and which settings of the order were applied or refused, and why.
 
-    `key` names it from launch to launch: the lines of the user's own code that led to it, its data set and whether it
-    shuffles. `remade_from` is the number of the loader that a framework built it from; `sharded`: an iterable data set
-    that asks get_worker_info. `notes` is what the applied settings may change.
+    `key` identifies it across launches: the lines of the user's own code that led to it, its data set and whether it
+    shuffles. `remade_from` is the number of the loader from which a framework built it; `sharded`: an iterable data set
+    that asks get_worker_info. `notes` say what the applied settings may change.
     """
 
     kind: Literal["loader"] = "loader"
@@ -118,11 +118,11 @@ class LoaderSeen(ScriptEvent):
 
 
 class DataSeen(ScriptEvent):
-    """What a loader's batches showed; None for what was not looked at.
+    """Facts about a loader's batches; None if not checked.
 
-    `random`: fetching one without workers drew random numbers. `other_thread`: it is read in another thread than the
-    steps are made in, so that waiting for it is not seen. `changed`: the fields of the data set object that changed
-    between epochs, so that its workers were started afresh. `largest`: the size of the largest sample that was found.
+    `random`: fetching a batch without workers drew random numbers. `other_thread`: another thread than the training
+    thread reads the loader, so that waiting for it is not seen. `changed`: the fields of the data set object that
+    changed between epochs, so that its workers were restarted. `largest`: the size of the largest sample found.
     """
 
     kind: Literal["data"] = "data"
@@ -135,7 +135,7 @@ class DataSeen(ScriptEvent):
 
 
 class Total(ProfilePart):
-    """All steps of a process so far: seconds from the first request for a batch, of which waiting and evaluating."""
+    """All steps of a process so far: seconds since the first request for a batch, and their waiting and evaluating."""
 
     steps: int = 0
     seconds: float = 0.0
@@ -147,11 +147,11 @@ class Total(ProfilePart):
 class StepsSeen(ScriptEvent):
     """Optimizer steps since the last such event; the lists have one entry per step and are left empty in a `run`.
 
-    `seconds[i]` is from the end of the step before to the end of step `first + i`; `wait_s[i]` of it was waited for
+    `seconds[i]` is from the end of the previous step to the end of step `first + i`; `wait_s[i]` of it was waiting for
     data. `evaluated` are the steps before which another loader was read. On a GPU the clock is the host's: single steps
     blur, sums do not. `peak_bytes`: reserved by torch's allocator on a GPU, else private memory as RLIMIT_DATA counts;
-    `device_bytes`: what torch could hold there, which is what it holds and what is free. `finite`: whether the weights
-    are numbers, asked when enough was measured and at the end; None before, and where they cannot be asked.
+    `device_bytes`: the memory that torch could hold there, reserved plus free. `finite`: whether the weights are
+    finite, checked when enough was measured and at the end; None before that, or if they cannot be checked.
     """
 
     kind: Literal["steps"] = "steps"
@@ -178,7 +178,7 @@ class StepsSeen(ScriptEvent):
 
 
 class ExceptionLink(ProfilePart):
-    """One exception of a chain: the names of its classes, what it says, its errno."""
+    """One exception of a chain: the names of its classes, its text, its errno."""
 
     types: tuple[str, ...]
     text: str
@@ -186,7 +186,7 @@ class ExceptionLink(ProfilePart):
 
 
 class ErrorSeen(ScriptEvent):
-    """The exception that ended a process, with those that led to it, and the CUDA allocator's numbers in bytes."""
+    """The exception that ended a process, the exceptions that led to it, and the CUDA allocator's numbers in bytes."""
 
     kind: Literal["error"] = "error"
     chain: tuple[ExceptionLink, ...]
@@ -195,13 +195,13 @@ class ErrorSeen(ScriptEvent):
 
     @property
     def shortage(self) -> Shortage | None:
-        """Which memory ran out; None when the exception says nothing of memory."""
+        """Which memory ran out; None if the exception is not about memory."""
         found = (shortage_told(link.types, link.text, link.errno) for link in self.chain)
         return next((kind for kind in found if kind is not None), None)
 
     @property
     def text(self) -> str:
-        """The exception as the last line of a traceback shows it."""
+        """The exception as in the last line of a traceback."""
         last = self.chain[0]
         return f"{last.types[0]}: {last.text}"
 
@@ -214,8 +214,8 @@ class Aside(ScriptEvent):
 
 
 class StateRecord(ScriptEvent):
-    """What a training came to after `steps`: digests of each scalar that backward was called on and of the state, the
-    files that were written and are still there with their sizes, and the seconds that recording took in the steps.
+    """The result of a training after `steps`: digests of each scalar that backward was called on and of the state, the
+    written files that still exist with their sizes, and the seconds that recording took during the steps.
     """
 
     kind: Literal["record"] = "record"
@@ -232,12 +232,12 @@ class LinesSeen(ScriptEvent):
 
     In `computing` of them a module, a backward or an optimizer was on the stack.
 
-    `own`: the same for the innermost line of each look alone. `passes`: file, line, and how often it ran in a step, for
-    the functions that hold a busy line. `keeps` are lines that add to what grew from step to step; `no_backward` ran
-    modules in evaluation whose graph no backward reached. `evaluated_after`: the steps before the first evaluation,
-    None where none was seen; `awaited`: the source holds one. `evaluation_bytes`: by how much the peak grew in the
-    first evaluation. `padded`: file, line, the mean share of what it gives to the model that is padding beyond the
-    longest sample of each batch, and the one whole number that it is padded with.
+    `own`: the same, only for the innermost line of each look. `passes`: file, line, and how often it ran in a step, for
+    the functions that hold a busy line. `keeps` are lines that add to a variable that grew from step to step;
+    `no_backward` are lines that ran modules in evaluation whose graph no backward reached. `evaluated_after`: the steps
+    before the first evaluation, None if none was seen; `awaited`: the source holds one, but it was not seen.
+    `evaluation_bytes`: the growth of the peak in the first evaluation. `padded`: file, line, the mean share of the
+    model's input that is padding beyond the longest sample of each batch, and the one whole number used as padding.
     """
 
     kind: Literal["lines"] = "lines"
@@ -263,7 +263,7 @@ class StepsMeasured(ScriptEvent):
 
 
 class ScriptEnd(ScriptEvent):
-    """The process ends in its own way: how many steps it made in how many seconds since it imported torch."""
+    """The process ends by itself: how many steps it made in how many seconds since it imported torch."""
 
     kind: Literal["end"] = "end"
     steps: int

@@ -1,4 +1,4 @@
-"""What came of one launch of the script: a trial as the search knows it, or the error that tells why there is none."""
+"""The result of one launch of the script: a trial for the search, or the error that says why there is none."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MEMORY = {
     Shortage.HOST: End.OOM_HOST,
     Shortage.SHM: End.OOM_SHM,
 }
-# what fits is no question of what is learned
+# whether a batch fits does not depend on finite weights
 _OF_MEMORY = ("fit", "steady")
 _TERMINAL = Pattern(r"EOFError|Inappropriate ioctl|not a (tty|terminal)|/dev/tty|setupterm|No controlling terminal")
 _ASK_DOCTOR = "gpudoc doctor -- COMMAND, with the same command, runs it unchanged and names the cause"
@@ -33,11 +33,11 @@ _ASK_DOCTOR = "gpudoc doctor -- COMMAND, with the same command, runs it unchange
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchRecord:
-    """One launch as it went: what its processes reported, how it ended, and what it took from outside.
+    """One launch: the reports of its processes, how it ended, and the load that was measured from outside.
 
-    `status` is None where the trial was ended because it had been measured or its time was over (`timed_out`).
+    `status` is None if gpudoc ended the trial because it was measured or its time was over (`timed_out`).
     `loads` are figures of its processes as the system counts them, `beside` other processes' use of the CPUs;
-    `full`: it wrote all that its cell had room for.
+    `full`: it filled all the room of its cell.
     """
 
     seen: tuple[ProcessSeen, ...]
@@ -65,13 +65,13 @@ class LaunchRecord:
 
     @property
     def error(self) -> ErrorSeen | None:
-        """The first exception that ended a process, one that speaks of memory before the others."""
+        """The first exception that ended a process; an exception about memory comes before all others."""
         errors = [one.error for one in self.seen if one.error is not None]
         return next((error for error in errors if error.shortage is not None), errors[0] if errors else None)
 
 
 def trial_of(request: TrialRequest, told: LaunchRecord, *, warm_steps: int, wake_s: float = 0.0) -> Trial:
-    """The trial: its end, and where steps were counted one point with blocks of steps as seconds of one batch."""
+    """The trial: its end, and, if steps were counted, one point whose blocks of steps are in seconds per batch."""
     end, detail = _end_of(told)
     if end is End.FITS and told.has_diverged and request.kind not in _OF_MEMORY:
         end, detail = End.USER_ERROR, f"the weights are NaN or infinite {_after(told)}: it trains differently"
@@ -114,7 +114,7 @@ def trial_of(request: TrialRequest, told: LaunchRecord, *, warm_steps: int, wake
 
 
 def busy_times(trial: Trial) -> list[float]:
-    """Seconds of each step of a launch once its data is there; empty where it tells no single steps."""
+    """Seconds of each step of a launch without its waiting for data; empty if single steps are not known."""
     pairs = zip(trial.legs.get("step_s", ()), trial.legs.get("wait_s", ()), strict=False)
     return [max(1e-6, step_s - wait_s) for step_s, wait_s in pairs]
 
@@ -133,7 +133,7 @@ def _end_of(told: LaunchRecord) -> tuple[End, str]:
         if told.num_steps >= LEAST_STEPS:
             return End.FITS, ""
         return End.USER_ERROR, f"it ended with code 0 after {format_count(told.num_steps, 'optimizer step')}"
-    # a launcher of ranks tells that one died, not of what
+    # a launcher of ranks says that a rank died, but not why
     end, sentence = classify_status(told.status, told.tail, lambda: told.cgroup_killed)
     if end is End.USER_ERROR and told.cgroup_killed:
         return End.OOM_CGROUP, "the kernel killed a process because the cgroup ran out of memory"
@@ -145,7 +145,7 @@ def _after(told: LaunchRecord) -> str:
 
 
 def divergence(told: LaunchRecord, name: str) -> GpudocError:
-    """Why a training whose weights are not finite is not tuned."""
+    """The error for a training whose weights are not finite."""
     return GpudocError(
         f"{name} learns nothing even unchanged: its weights are NaN or infinite {_after(told)}; tune does not "
         "compare such steps",
@@ -155,7 +155,7 @@ def divergence(told: LaunchRecord, name: str) -> GpudocError:
 
 
 def refusal(told: LaunchRecord, name: str) -> GpudocError:
-    """Why nothing can be tuned of a launch that showed no steady steps, and what to type."""
+    """The error for a launch without steady steps: why nothing can be tuned, and what to type."""
     error, last = told.error, _last_lines(told.tail)
     ended = "" if told.status is None else how_it_ended(told.status)
     if told.status not in (None, 0) or error is not None:

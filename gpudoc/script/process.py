@@ -1,4 +1,4 @@
-"""The parent's end of a keeper: the program above a command that ends all of it, also when gpudoc is killed."""
+"""The parent's end of a keeper: the program that ends all processes of a command, even if gpudoc is killed."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from gpudoc.script.keeper import END
 
 _ROOT = Path(__file__).resolve().parents[2]
 _CALL = f"import sys; sys.path.insert(0, {str(_ROOT)!r}); from gpudoc.script.keeper import main; main(sys.argv[1:])"
-# a keeper that is asked ends everything in an instant, unless the machine is very busy
+# a keeper ends everything at once when asked, unless the machine is very busy
 _ASKED_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """How a command is kept: `cell` as the keeper reads it, None for none; `own_session` away from our terminal.
+    """How a command is kept: `cell` as the keeper reads it, None for no cell; `own_session`: away from our terminal.
 
-    `patience_s`: how long what outlives the command may take to end. The limit is RLIMIT_DATA, of every process.
+    `patience_s`: the time that processes which outlive the command have to end. The memory limit is RLIMIT_DATA of
+    every process.
     """
 
     environment: Mapping[str, str]
@@ -39,11 +40,11 @@ class Terms:
 
 @dataclass(slots=True)
 class CommandProcess:
-    """A command under a keeper; what the keeper said so far is in the fields, None before it said so.
+    """A command under a keeper; the fields hold the keeper's messages so far, and are None or empty before them.
 
     `pid` is the command's, as the command itself sees it; `code` its exit code, negative for a signal; `wall` and
-    `why` what could not be built; `failed` why it cannot be started; `left` who outlived it and had to be killed;
-    `stuck` who could not even be killed.
+    `why` say what could not be built; `failed` why it cannot be started; `left` are processes that outlived it and
+    were killed; `stuck` those that could not be killed.
     """
 
     command: Sequence[str]
@@ -86,22 +87,22 @@ class CommandProcess:
         finally:
             os.close(theirs)
             os.close(to_read)
-        # a keeper that ended before it read all is found out when it is heard
+        # if the keeper ended before it read everything, `hear` finds out
         with contextlib.suppress(BrokenPipeError), os.fdopen(to_write, "wb") as file:
             file.write(json.dumps(order).encode())
 
     def fileno(self) -> int:
-        """What becomes readable when the keeper says something, or has ended."""
+        """The descriptor that becomes readable when the keeper says something, or has ended."""
         return self._told
 
     @property
     def keeper_pid(self) -> int:
-        """The keeper's own process, of which the command and all that it started descend."""
+        """The pid of the keeper, the ancestor of the command and of all that it started."""
         return self._process.pid
 
     @property
     def is_over(self) -> bool:
-        """Whether the keeper has ended, and so all that it kept."""
+        """Whether the keeper, and so all that it kept, has ended."""
         return self._process.poll() is not None
 
     def wait_until_started(self) -> None:
@@ -110,7 +111,7 @@ class CommandProcess:
             pass
 
     def hear(self) -> bool:
-        """Wait for what the keeper says next and take it in; False once it has ended."""
+        """Wait for the keeper's next messages and store them; False once it has ended."""
         data = os.read(self._told, 1 << 16)
         *lines, self._torn = (self._torn + data).split(b"\n")
         for line in lines:
@@ -122,7 +123,7 @@ class CommandProcess:
             setattr(self, name, tuple(map(str, value)) if isinstance(value, list) else value)
 
     def signal(self, number: int, *, group: bool = False) -> None:
-        """Hand a signal to the command, or to its whole group where that is not ours; one that has ended is let be."""
+        """Send a signal to the command, or to its whole group if that is not ours; nothing if the command has ended."""
         assert self.terms.cell is None
         if self.pid is None or self.code is not None:
             return
@@ -135,7 +136,7 @@ class CommandProcess:
             return
 
     def end(self) -> Ended:
-        """End the command and all that it started, at once; who could not be ended is in what is returned."""
+        """End the command and all that it started, at once; the result names processes that could not be ended."""
         if self._told < 0:
             return Ended()
         ended = end_family(self._process, ask=signal.Signals(END), grace_s=_ASKED_S)
@@ -144,17 +145,17 @@ class CommandProcess:
         return ended
 
     def wait(self) -> None:
-        """Wait until the keeper has ended, which it does once it has said everything."""
+        """Wait until the keeper has ended, after its last message."""
         self._process.wait()
 
     def close(self) -> None:
-        """Let go of the pipe; the keeper has ended."""
+        """Close the pipe; the keeper has ended."""
         if self._told >= 0:
             os.close(self._told)
             self._told = -1
 
     def refusal(self) -> GpudocError:
-        """What to raise where the command was not started, or its keeper ended without a word of its end."""
+        """The error if the command was not started, or its keeper ended without reporting the command's end."""
         if self.failed:
             return GpudocError(f"cannot start the command: {self.failed}", hint="put the whole command after --")
         if self.wall:

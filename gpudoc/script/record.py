@@ -1,4 +1,4 @@
-"""From what was found of a script to a profile that train finds again."""
+"""Turns the findings about a script into a profile that train finds again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpudoc.tune.trial.messages import Trial
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptContext:
-    """What a profile says besides the findings: the command, the machine, the limit, time and launches spent."""
+    """What a profile holds in addition to the findings: command, machine, limit, time and launches spent."""
 
     command: Command
     hardware: model.Hardware
@@ -29,7 +29,7 @@ class ScriptContext:
 
 
 def make_profile(context: ScriptContext, found: ScriptFindings, trials: Sequence[Trial]) -> model.Profile:
-    """The profile of the findings so far; what was not searched stays as the script has it."""
+    """The profile of the findings so far; settings that were not searched stay as in the script."""
     look = found.look
     return model.Profile(
         made=made_now(context.seconds, context.launches),
@@ -61,7 +61,7 @@ def make_profile(context: ScriptContext, found: ScriptFindings, trials: Sequence
 
 
 def why(found: ScriptFindings, noise: Noise | None = None, device: str = "") -> list[str]:
-    """One plain sentence for each thing that was decided, after what puts all of them in doubt."""
+    """One plain sentence for each decision, after the sentences about noise that puts all of them in doubt."""
     sentences = about_noise(noise, device, found.tried)
     sentences += [row.why for row in found.tried]
     sentences += found.feed_reasons

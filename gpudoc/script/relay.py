@@ -1,4 +1,4 @@
-"""A command's output, passed through as it comes: a terminal stays a terminal, a pipe a pipe; its end is kept."""
+"""A command's output, passed through at once: a terminal stays a terminal, a pipe a pipe; the last part is kept."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Sink = Callable[[int, bytes], None]
 class OutputRelay:
     """The command's stdout and stderr on one side, `sink(1 or 2, bytes)` on the other.
 
-    What is a terminal here is one for the command, of the same size; one for both where both are the same. With
-    `all_to_stderr` stdout belongs to gpudoc alone, and what the command writes there goes to stderr.
+    A terminal here is also a terminal for the command, of the same size; if stdout and stderr are the same terminal, so
+    are the command's. With `all_to_stderr` only gpudoc writes to stdout, and the command's stdout goes to stderr.
     """
 
     def __init__(self, sink: Sink, *, all_to_stderr: bool = False) -> None:
         self._sink = sink
         self._tails: dict[int, bytearray] = {1: bytearray(), 2: bytearray()}
-        # who reads: its number for the command, and where its size is to be taken from
+        # by reader: the command's stream number, and the terminal from which the size is taken
         self._readers: dict[int, tuple[int, int | None]] = {}
         self._writers: dict[int, int] = {}
         shown = {1: 2 if all_to_stderr else 1, 2: 2}
@@ -43,26 +43,26 @@ class OutputRelay:
 
     @property
     def stdout(self) -> int:
-        """What the command gets as its stdout."""
+        """The descriptor for the command's stdout."""
         return self._writers[1]
 
     @property
     def stderr(self) -> int:
-        """What the command gets as its stderr."""
+        """The descriptor for the command's stderr."""
         return self._writers[2]
 
     def started(self) -> None:
-        """The command has its ends now; ours are closed, so that its end is seen."""
+        """Close our copies of the command's ends after its start, so that its end is seen."""
         for writer in set(self._writers.values()):
             os.close(writer)
         self._writers.clear()
 
     def fileno_list(self) -> list[int]:
-        """What becomes readable when the command wrote something."""
+        """The descriptors that become readable when the command wrote something."""
         return list(self._readers)
 
     def copy(self, ready: list[int]) -> None:
-        """Pass on what there is to read on those of `ready` that are ours."""
+        """Pass on the available output from those descriptors in `ready` that are ours."""
         for reader in ready:
             if reader not in self._readers:
                 continue
@@ -70,7 +70,7 @@ class OutputRelay:
             try:
                 data = os.read(reader, _PIECE_BYTES)
             except OSError as problem:
-                # a terminal whose last writer has gone
+                # the last writer of the terminal has gone
                 if problem.errno != errno.EIO:
                     raise
                 data = b""
@@ -84,11 +84,11 @@ class OutputRelay:
             try:
                 self._sink(number, data)
             except BrokenPipeError:
-                # nobody reads any more, which the command is to see as it would have without us
+                # the reader has gone, and the command must see that as it would without gpudoc
                 self._drop(reader)
 
     def drain(self) -> None:
-        """Pass on what is left once the command has ended."""
+        """Pass on the remaining output after the command has ended."""
         while ready := select.select(self.fileno_list(), [], [], 0)[0]:
             self.copy(ready)
 
@@ -99,7 +99,7 @@ class OutputRelay:
                 _take_size(terminal, reader)
 
     def tail(self) -> str:
-        """The end of what the command wrote, stdout before stderr."""
+        """The end of the command's output, stdout before stderr."""
         return "".join(bytes(self._tails[number][-KEPT_BYTES:]).decode("utf-8", "replace") for number in (1, 2))
 
     def close(self) -> None:
@@ -132,7 +132,7 @@ def _same_terminal(one: int, other: int) -> bool:
 
 
 def _terminal(like: int) -> tuple[int, int]:
-    """(ours, the command's) ends of a terminal that changes nothing on the way: the real one does that once."""
+    """(our end, the command's end) of a terminal that leaves the output as it is: the real terminal processes it."""
     ours, theirs = pty.openpty()
     modes = termios.tcgetattr(theirs)
     modes[1] &= ~termios.OPOST

@@ -1,4 +1,4 @@
-"""A tuned command is found again: by its words without paths, on this kind of machine."""
+"""Finds the profile of a tuned command: by its words without paths, on this kind of machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpudoc.profile.match import FieldDifference, differences
 from gpudoc.profile.model import Hardware, Profile, WorkloadKey
 
 BATCH = "{batch}"
-# how long a run lasts, where it writes and what it is called change neither memory nor speed of a step
+# a run's length, output folder and name change neither the memory nor the speed of a step
 _IDLE_OPTION = Pattern(
     r"--?(?:(?:num|n|max|total)[-_])*(?:train[-_])?(?:epochs?|steps|iters|iterations)"
     r"|--?seed|--?(?:out|output|log|logging|save|ckpt|checkpoint)(?:[-_](?:dir|path|folder|file))?|--?run[-_]name"
@@ -28,9 +28,9 @@ _NUMBER = Pattern(r"\d+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remembered:
-    """The profile of a command, and one sentence about it; `batch_word` is the word that stands where tune had {batch}.
+    """The profile of a command, and one sentence about it; `batch_word` is the index of the word with tune's {batch}.
 
-    `passed_over` says why other profiles of the same script were not taken.
+    `passed_over` says why other profiles of the same script were not used.
     """
 
     profile: Profile
@@ -41,7 +41,7 @@ class Remembered:
 
 
 def fingerprint(command: Sequence[str]) -> str:
-    """The command's words as a digest: without paths, and without options that change neither memory nor speed."""
+    """A digest of the command's words, without paths and without options that change neither memory nor speed."""
     return hashlib.sha256("\0".join(_words(command)).encode()).hexdigest()[:16]
 
 
@@ -51,7 +51,7 @@ def script_file(command: Sequence[str]) -> Path | None:
 
 
 def script_name(command: Sequence[str]) -> str:
-    """What a person calls the script: 'train.py', the module behind -m, else the command's last path component."""
+    """The usual name of the script: 'train.py', the module after -m, else the last path component of the command."""
     file = next((word for word in command if word.endswith(".py")), None)
     if file is not None:
         return Path(file).name
@@ -62,7 +62,7 @@ def script_name(command: Sequence[str]) -> str:
 
 
 def file_digest(command: Sequence[str]) -> str:
-    """A digest of the script's own file; "" where there is none to read."""
+    """A digest of the script's own file; "" if there is no readable file."""
     file = script_file(command)
     try:
         return "" if file is None else hashlib.sha256(file.read_bytes()).hexdigest()[:16]
@@ -71,13 +71,13 @@ def file_digest(command: Sequence[str]) -> str:
 
 
 def workload_of(command: Sequence[str]) -> WorkloadKey:
-    """The command as a profile names it; the digest of the script's file stands where a config has that of its data."""
+    """The command as the workload of a profile: the script's name, and the command's digest as model and command."""
     print_of = fingerprint(command)
     return WorkloadKey(config=script_name(command), model=f"script-{print_of}", command=print_of)
 
 
 def hardware_of(machine: Machine, *, device: str, torch: str = "", limit_bytes: int | None = None) -> Hardware:
-    """This kind of machine as a profile names it; memory is the card's or, on a CPU, the host's or the given limit."""
+    """This kind of machine as a profile names it; memory is the card's or, on a CPU, the given limit or the host's."""
     host, build = machine.host, machine.torch
     common = {
         "torch": torch or known(build.version) or "",
@@ -102,7 +102,7 @@ def hardware_of(machine: Machine, *, device: str, torch: str = "", limit_bytes: 
 
 
 def remembered(command: Sequence[str], here: Hardware, asked: str = "auto") -> Remembered | None:
-    """The profile for --profile auto or a file; None where auto finds none, GpudocError where a file does not fit."""
+    """The profile for --profile auto or a file; None if auto finds none, GpudocError if a file does not fit."""
     if asked != "auto":
         return _named(command, here, Path(asked))
     passed_over: list[str] = []
@@ -156,7 +156,7 @@ def _as_remembered(command: Sequence[str], profile: Profile, path: Path, passed_
 
 
 def _place_of_batch(command: Sequence[str], profile: Profile) -> int | None:
-    """The word where the profile's command had {batch}, -1 where it had none; None for another command."""
+    """The index of the word where the profile's command had {batch}, -1 if it had none; None for another command."""
     wanted = profile.workload.command if profile.workload else None
     for place, spelled in _spellings(command):
         if fingerprint(spelled) == wanted:
@@ -165,7 +165,7 @@ def _place_of_batch(command: Sequence[str], profile: Profile) -> int | None:
 
 
 def _spellings(command: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
-    """The command as it is, and with each number in it taken for the batch."""
+    """The command itself, then with {batch} in place of each number in it."""
     yield next((i for i, word in enumerate(command) if BATCH in word), -1), list(command)
     for place, word in enumerate(command):
         for number in _NUMBER.finditer(word):
@@ -174,7 +174,7 @@ def _spellings(command: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
 
 
 def _differences(profile: Profile, here: Hardware) -> tuple[FieldDifference, ...]:
-    """What is not the same here, the command aside; torch counts where it is known without starting the script."""
+    """The differences to this machine, without the command; torch counts if it is known without starting the script."""
     there = profile.hardware
     known = here.model_copy(update={"count": there.count, "cuda": there.cuda, "torch": here.torch or there.torch})
     assert profile.workload is not None

@@ -1,4 +1,4 @@
-"""`train -- COMMAND`: the command as it is, with what tune found for it; where its time went, and why it died."""
+"""`train -- COMMAND`: runs the command with the settings that tune found; says where time went, and why it died."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ if TYPE_CHECKING:
     from gpudoc.doctor.model import Report
     from gpudoc.train.events import Hung
 
-# what outlives the command is asked to end, and killed when it does not
+# processes that outlive the command are asked to end, and killed after this time
 LEFT_S = 10.0
 _TICK_S = 0.1
 _LOOK_S = 1.0
-# samples/s are those of this many seconds
+# samples/s is an average over this many seconds
 _WINDOW_S = 10.0
 
 
 class RunListener(Protocol):
-    """Who hears of a run while it goes on."""
+    """Gets output, lines and status of a run while it goes on."""
 
     def output(self, number: int, data: bytes) -> None:
-        """What the command wrote to its stdout (1) or stderr (2)."""
+        """Output that the command wrote to its stdout (1) or stderr (2)."""
 
     def say(self, text: str) -> None:
-        """A line of gpudoc's own, which stays."""
+        """A permanent line of gpudoc itself."""
 
     def status(self, status: Status) -> None:
-        """How the run stands, about once a second from the first step on."""
+        """The progress of the run, about once a second from the first step on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """How a run stands, over all of its ranks; None where the script does not show it.
+    """The progress of a run over all of its ranks; values that the script does not show are None.
 
-    `seconds` since the start; samples/s and the share of waiting for data over the last seconds.
+    `seconds` since the start; samples/s and the share of waiting for data over the last 10 seconds.
     """
 
     seconds: float
@@ -65,10 +65,10 @@ class Status:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTimes:
-    """Where the time of a run went, in seconds: that of the rank with most steps.
+    """Where the time of a run went, in seconds, for the rank with the most steps.
 
-    `start` until the first batch was asked for, `data_wait` for batches, `evaluate` with another loader, `steps` all
-    else up to the last step, `end` what came after it.
+    `start` until the first request for a batch, `data_wait` for batches, `evaluate` with another loader, `steps` for
+    the rest up to the last step, `end` after the last step.
     """
 
     start: float
@@ -80,11 +80,11 @@ class RunTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnd:
-    """How a run ended: `code` as subprocess gives it; the rest None or empty where the script does not show it.
+    """How a run ended: `code` as in subprocess; values that the script does not show are None or empty.
 
-    `interrupted`: by Ctrl+C, or by a signal that gpudoc was sent and handed on. Those in `left` outlived it and were
-    killed; those in `stuck` cannot be killed. `hangs` are those that were over by themselves, and `ended_for` the one
-    for which gpudoc ended it.
+    `interrupted`: by Ctrl+C, or by a signal that gpudoc received and passed on. The processes in `left` outlived the
+    command and were killed; those in `stuck` cannot be killed. `hangs` are hangs that ended by themselves, and
+    `ended_for` is the hang for which gpudoc ended the run.
     """
 
     code: int
@@ -103,7 +103,7 @@ class RunEnd:
 
     @property
     def exit_code(self) -> int:
-        """The command's, 128 + N where signal N ended it; 1 where gpudoc did, since nothing moved."""
+        """The command's exit code, 128 + N if signal N ended it; 1 if gpudoc ended it because of a hang."""
         if self.ended_for is not None:
             return int(ExitCode.BAD_ANSWER)
         return 128 - self.code if self.code < 0 else self.code
@@ -115,9 +115,9 @@ class RunEnd:
 
 
 def run(applied: Applied, listener: RunListener, *, all_to_stderr: bool = False, on_hang: str = "report") -> RunEnd:
-    """Run the command to its end; GpudocError when it cannot be started.
+    """Run the command to its end; GpudocError if it cannot be started.
 
-    Where nothing of it moves any more that is said, and with `on_hang` 'end' it is ended.
+    A hang is reported, and with `on_hang` 'end' the command is also ended.
     """
     with TemporaryFolder("run") as folder:
         watching = _Watching(folder, listener, HangWatch(folder, on_hang))
@@ -135,7 +135,7 @@ def run(applied: Applied, listener: RunListener, *, all_to_stderr: bool = False,
                 kept = _follow(applied.words, terms, through, signals, watching)
         finally:
             through.close()
-        # what is ended at once cannot say how
+        # the exit code is unknown if the command was killed at once
         at_once = signal.SIGINT if signals.interrupts else signal.SIGKILL
         code = -at_once if kept.code is None else kept.code
         finished = RunEnd(
@@ -158,7 +158,7 @@ def run(applied: Applied, listener: RunListener, *, all_to_stderr: bool = False,
 def _follow(
     words: Sequence[str], terms: Terms, through: OutputRelay, signals: Signals, watching: _Watching
 ) -> CommandProcess:
-    """The command, followed until it and all that it started have ended."""
+    """Start the command and follow it until it and all processes that it started have ended."""
     kept = CommandProcess(words, terms)
     through.started()
     ending = _Ending(kept)
@@ -189,13 +189,13 @@ def _follow(
 
 @dataclass(slots=True)
 class _Ending:
-    """The end of a command that hangs: asked to end like any that outlives its time, then ended with all of it."""
+    """Ends a command that hangs: SIGTERM first, then, after `LEFT_S` seconds, all of its processes are ended."""
 
     kept: CommandProcess
     _until: float | None = None
 
     def is_over(self) -> bool:
-        """Whether it did not end when it was asked to, and has been ended."""
+        """Whether the command ignored SIGTERM until its time was over and has now been ended."""
         if self._until is None:
             self._until = time.monotonic() + LEFT_S
             self.kept.signal(signal.SIGTERM)
@@ -206,7 +206,7 @@ class _Ending:
 
 
 class _Watching:
-    """What the processes of the command have reported, read about once a second."""
+    """The reports of the command's processes, read about once a second."""
 
     def __init__(self, folder: Path, listener: RunListener, standing: HangWatch) -> None:
         self.standing = standing
@@ -214,7 +214,7 @@ class _Watching:
         self._listener = listener
         self._began, self._began_at = time.monotonic(), time.time()
         self._looked_s = 0.0
-        # seconds, samples (-1 where nobody knows) and seconds of waiting, as of the last looks
+        # seconds, samples (-1 if unknown) and seconds of waiting at the last looks
         self._history: list[tuple[float, int, float]] = []
         self.seen: tuple[ProcessSeen, ...] = ()
         self.seconds = 0.0
@@ -229,7 +229,7 @@ class _Watching:
         try:
             self.seen = self._reader.read()
         except GpudocError as problem:
-            # the run goes on, whatever became of looking at it
+            # the run goes on without being watched
             self._reader = None
             self._listener.say(f"no longer watched: {problem.message}")
             return
@@ -252,7 +252,7 @@ class _Watching:
         )
 
     def last(self) -> Status | None:
-        """Over the whole run; None where nothing trained."""
+        """The status over the whole run; None if nothing trained."""
         if not self._trains():
             return None
         self._history = []
@@ -260,7 +260,7 @@ class _Watching:
         return self.status()
 
     def split(self) -> RunTimes | None:
-        """Where the time went; None where nothing trained."""
+        """Where the time went; None if nothing trained."""
         lead = max(self._trains(), key=lambda seen: seen.total.steps, default=None)
         if lead is None:
             return None
@@ -296,10 +296,10 @@ class _Watching:
 
 
 def _cause(finished: RunEnd, log: str) -> Report | None:
-    """Doctor's judgement of a command that failed; None of one that did not."""
+    """Doctor's report on a command that failed; None if it did not fail."""
     if finished.code == 0 or finished.interrupted or finished.ended_for is not None:
         return None
-    # half a second of imports that a run which goes well does without
+    # these imports take half a second, which a successful run does not need
     from gpudoc.doctor.live.judge import judge_end
     from gpudoc.facts.live.job import CommandOutcome
 

@@ -1,4 +1,4 @@
-"""The launches of somebody's command as the trials of a search: what one takes, and whether the batch reaches it."""
+"""Launches of a user's command as trials of a search: the time of each, and whether the batch reaches the loader."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpudoc.tune.search.session import Session
 from gpudoc.tune.trial.deadline import Deadline
 from gpudoc.tune.trial.messages import RUNS, End, Trial, TrialRequest, Variant
 
-# to end a launch with all its processes, and to write what was found, on a busy machine
+# the time to end a launch with all its processes and to write the findings, on a busy machine
 _ENDING_S = 3.0
 
 
@@ -26,7 +26,7 @@ class NoLeverError(GpudocError):
 class CommandRunner:
     """Runs the trials of one command; satisfies `tune.search.runner.Runner`.
 
-    `look` is the script as it is, `own` the launch that showed it, `reference` its own batch of one rank.
+    `look` is the look at the original script, `own` the launch behind it, `reference` its own batch per rank.
     """
 
     launches: Launches
@@ -51,7 +51,7 @@ class CommandRunner:
 
     @property
     def samples_per_s(self) -> float | None:
-        """Samples per second of one rank as the script is; None where its samples are not known."""
+        """Samples per second of one rank of the original script; None if its samples are not known."""
         rate = self.look.samples_per_s
         return None if rate is None else rate / self.look.ranks
 
@@ -65,7 +65,7 @@ class CommandRunner:
         return self._expected_s(request) + _ENDING_S
 
     def _expected_s(self, request: TrialRequest) -> float:
-        """Those of a typical launch, and what a larger batch adds to its steps."""
+        """Seconds of a typical launch, plus the time that a larger batch adds to its steps."""
         growth = max(0.0, request.batches[0] / self.reference - 1.0) if request.batches else 0.0
         return self.overhead_s + growth * self.look.step_s * (request.steps + WARM_STEPS)
 
@@ -76,7 +76,7 @@ class CommandRunner:
         return max(30.0, 4 * self.look.start_s) + steps_s + 3 * request.seconds_per_batch
 
     def run(self, request: TrialRequest, deadline: Deadline, *, left_s: float, most_s: float | None = None) -> Trial:
-        """One launch; one that hangs while the time for it is up says so."""
+        """Run one launch; if it hangs because the time was up, the trial says so."""
         del left_s
         usual_s = self.usual_patience_s(request)
         patience_s = deadline.patience_s(usual_s, self._expected_s(request))
@@ -89,14 +89,14 @@ class CommandRunner:
         return trial
 
     def learn(self, trial: Trial) -> None:
-        """What a launch takes, and which batch its loader was built with."""
+        """Record the seconds of a launch, and the batch that its loader was built with."""
         if trial.end is not End.TIME_UP:
             self._seconds.append(trial.seconds / trial.measured.get(RUNS, 1.0))
         if trial.request.kind == "fit":
             self._fits.append(trial)
 
     def error_of(self, trial: Trial, base: Variant, left_s: float) -> GpudocError | None:
-        """NoLeverError and the like where a batch does not reach the loader; all other failures are answers."""
+        """The error, such as NoLeverError, if a batch does not reach the loader; other failures are results."""
         del base, left_s
         if trial.request.kind != "fit":
             return None
@@ -110,16 +110,16 @@ class CommandRunner:
         return eaten_batch(str(self.command), given, place)
 
     def release(self) -> None:
-        """Nothing rests: every launch has ended."""
+        """Nothing is left to release: every launch has ended."""
 
 
 CommandSession = Session[CommandRunner]
 
 
 def eaten_batch(command: str, given: Sequence[tuple[int, int | None]], place: str) -> GpudocError | None:
-    """The error where different values of {batch} gave the same loader: something on the way eats them.
+    """The error if different values of {batch} gave the same loader: then the value gets lost on the way.
 
-    `given` are pairs of the value that was put in and the batch size of the loader that then fed the steps.
+    `given` are pairs of the value of {batch} and the batch size of the loader that then fed the steps.
     """
     known = [(value, found) for value, found in given if found]
     if len({value for value, _ in known}) < 2 or len({found for _, found in known}) > 1:

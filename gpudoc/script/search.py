@@ -1,4 +1,4 @@
-"""The door of `tune -- COMMAND`: look at a script, find its loader and its batch, and write them down as a profile."""
+"""The entry point of `tune -- COMMAND`: look at a script, find its loader and batch, and write them to a profile."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from gpudoc.tune.trial.deadline import Deadline
 from gpudoc.tune.trial.messages import WAKE_S, TrialRequest
 from gpudoc.units import format_bytes
 
-# raised whenever what a trial does changes, so that older journals are not mixed with newer trials
+# raised whenever the method of a trial changes, so that older journals are not mixed with newer trials
 _METHOD = "script-3"
-# of the budget, for the first step to come
+# share of the budget in which the first step must come
 _LOOK_SHARE = 0.6
 
 MayRunInPlace = Callable[[str], bool]
@@ -46,7 +46,7 @@ MayRunInPlace = Callable[[str], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptResult:
-    """What was found, and the profile that stands in the file now; both are None after a look alone."""
+    """The findings, and the profile that is now in the file; `profile` and `stored` are None after a look alone."""
 
     options: SearchOptions
     command: Command
@@ -71,13 +71,13 @@ class ScriptResult:
 
     @property
     def lines(self) -> tuple[CodeLine, ...]:
-        """The exact lines to write into the script; the batch is in them where it was allowed."""
+        """The exact lines to write into the script; they include the batch if it was allowed."""
         batch = self._other_batch if "batch" in self.options.allowed else None
         return lines(self.look, self.findings.feed, batch)
 
     @property
     def offered(self) -> tuple[CodeLine, ...]:
-        """The line for a batch that is offered and was not asked for: taking it is another training."""
+        """The line for a batch that is offered but was not asked for, since it would change the training."""
         return () if "batch" in self.options.allowed else lines(self.look, None, self._other_batch)
 
     @property
@@ -87,17 +87,17 @@ class ScriptResult:
 
     @property
     def advice(self) -> tuple[str, ...]:
-        """What was seen and is not set by anything that was searched."""
+        """Observations that no searched setting covers."""
         return said_not_set(self.findings.look)
 
 
 def run(
     options: SearchOptions, progress: Progress = SILENT, *, may_run_in_place: MayRunInPlace | None = None
 ) -> ScriptResult:
-    """Search within the budget and write the profile; GpudocError for everything the user can mend.
+    """Search within the budget and write the profile; GpudocError for every problem that the user can solve.
 
-    `may_run_in_place` asks whether trials may run where they are not isolated; without it the answer is no. Ctrl+C and
-    SIGTERM write the best so far once the script was looked at.
+    `may_run_in_place` asks whether trials may run without isolation; without it the answer is no. Ctrl+C and
+    SIGTERM write the best result so far, once the first look is over.
     """
     options.check()
     command = checked(options.command)
@@ -124,7 +124,7 @@ def run(
 
 
 def isolate(options: SearchOptions, found: Isolation, may_run_in_place: MayRunInPlace | None) -> bool:
-    """Whether trials run in a cell; GpudocError (exit 2) where they would not and nobody allowed it."""
+    """Whether trials run in a cell; GpudocError (exit 2) if they would not and the user did not allow that."""
     if options.in_place:
         return False
     missing = [] if found.files else ["what they write stays"]
@@ -151,14 +151,14 @@ def _ordinal(look: ScriptLook) -> int:
 
 
 def gpus_of(look: ScriptLook) -> Sequence[int]:
-    """CUDA's numbers of the GPUs that the script was seen on."""
+    """CUDA's numbers of the GPUs on which the script was seen."""
     if not look.on_gpu:
         return ()
     return range(look.ranks) if look.ranks > 1 else [_ordinal(look)]
 
 
 def _share(look: ScriptLook, machine: Machine) -> CardShare | None:
-    """What the script may take of its GPU; None where that is not known, or it trains on none."""
+    """The share of its GPU that the script may use; None if that is unknown, or if the script does not use a GPU."""
     if not look.on_gpu or look.device_bytes is None:
         return None
     return share_of_card(look.device_bytes, _ordinal(look) if look.ranks == 1 else 0, machine)
@@ -198,7 +198,7 @@ class _Search:
         return self._tune(told, found)
 
     def _look(self) -> LaunchRecord:
-        """Trial 0; where the command cannot do without {batch}, with a batch that most scripts take."""
+        """Run trial 0; if the command does not train without {batch}, with a batch that most scripts accept."""
         command = self._launches.command
         self._deadline.show(self._progress, f"launching {self._name} as it is")
         patience_s = _LOOK_SHARE * self._deadline.left_s
@@ -294,7 +294,7 @@ class _Search:
         return journal, limit
 
     def _limit(self, look: ScriptLook, share: CardShare | None) -> int | None:
-        """The card's memory, or half of what is free on the host for each rank; None where the card is not known."""
+        """The card's memory, or half of the host's free memory divided by ranks; None if the card is unknown."""
         if look.on_gpu:
             return None if share is None else share.limit_bytes
         limit = free_host_bytes() // 2 // look.ranks
@@ -327,7 +327,7 @@ class _Search:
 
 
 def document(result: ScriptResult) -> Mapping[str, object]:
-    """The result as `gpudoc.tune.v1`: the profile, null after a look alone, and what the script looked like."""
+    """The result as `gpudoc.tune.v1`: the profile (null after a look alone), and what the look found."""
     look, found = result.look, result.findings
     script = {
         "command": str(result.command),

@@ -1,4 +1,4 @@
-"""Signals while a command of the user's runs: they are the command's, and a second Ctrl+C ends it at once."""
+"""Signals while a user's command runs: they are passed to the command, and a second Ctrl+C ends it at once."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from types import TracebackType
 from gpudoc.script.process import CommandProcess
 
 _HANDED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-# who sent it: the kernel, on behalf of a terminal, to everybody in its group
+# si_code of a signal that the kernel sent for a terminal to all processes in its group
 _BY_THE_KERNEL = 0x80
-# `timeout` and schedulers signal a process and then its group: two signals for one wish
+# `timeout` and schedulers signal a process and then its group: two signals for one request
 _ONE_WISH_S = 0.3
 
 
 class Signals:
-    """While it is entered, signals wait until `hand_on` takes them; `interrupts` counts Ctrl+C.
+    """In its `with` block, signals wait until `hand_on` takes them; `interrupts` counts Ctrl+C.
 
-    For the main thread of a process with no other, entered before the command is started.
+    For the main thread of a single-threaded process; enter it before the command is started.
     """
 
     def __init__(self, said: Callable[[str], None]) -> None:
@@ -41,9 +41,9 @@ class Signals:
         signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
 
     def hand_on(self, kept: CommandProcess) -> None:
-        """Hand on what came since the last call, unless the terminal has done so; end all at the second Ctrl+C.
+        """Pass on the signals since the last call, unless the terminal has done so; end all at the second Ctrl+C.
 
-        Until there is a command to hear them, signals wait.
+        Signals wait until the command is started.
         """
         if kept.pid is None:
             return

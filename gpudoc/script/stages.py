@@ -1,4 +1,4 @@
-"""The stages of a search over a script, in the order that gives most for the time; fills in the findings as it goes."""
+"""The stages of a search over a script, in the order that gains most per time; fills in the findings as it goes."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from gpudoc.tune.trial.messages import TrialRequest, Variant
 from gpudoc.units import format_seconds
 
 _LOADER_SHARE = 0.45
-# what a launch that ends before its first epoch cannot show
+# settings whose effect a launch does not show if it ends within its first epoch
 _AT_EPOCHS = {"persistent_workers": False}
 _PAIRS = 2
 _CLOSING_SHARE = 0.3
 _PAIR_STEPS, _PAIR_S = 24, 3.0
-# launches that each part usually takes, for what is said before they begin
+# launches that each part usually takes, for the plan
 _LAUNCHES = {"loader": 10, "batch": 14}
 
 
 def planned_launches(options: SearchOptions) -> dict[str, int]:
-    """About how many launches each part will take, the look and the closing comparison among them."""
+    """About how many launches each part will take, including the look and the closing comparison."""
     parts = {name: count for name, count in _LAUNCHES.items() if name in options.parts}
     return {"look": 1, **parts, **({"compare": 2 * _PAIRS - 1} if parts else {})}
 
@@ -54,7 +54,7 @@ def say_plan(options: SearchOptions, launch_s: float | None) -> str:
 
 
 def run_stages(session: CommandSession, options: SearchOptions, found: ScriptFindings) -> None:
-    """How threads wait, loader, batch, and the comparison with trial 0; what is found is in `found` at any moment."""
+    """Search how threads wait, loader and batch, and compare with trial 0; `found` holds all results at any moment."""
     found.needed_s = sum(planned_launches(options).values()) * session.runner.overhead_s
     try:
         _run_stages(session, options, found)
@@ -68,7 +68,7 @@ def run_stages(session: CommandSession, options: SearchOptions, found: ScriptFin
 
 
 def _run_stages(session: CommandSession, options: SearchOptions, found: ScriptFindings) -> None:
-    # of the closing comparison one launch is needed, the others make it sure
+    # the closing comparison needs one launch; more launches make it reliable
     session.reserved_s = min(
         (2 * _PAIRS - 1) * (session.runner.overhead_s + _PAIR_S),
         max(session.runner.overhead_s, _CLOSING_SHARE * session.free_s),
@@ -109,13 +109,13 @@ def _size(session: CommandSession, options: SearchOptions, found: ScriptFindings
     except GpudocError as problem:
         if found.feed is None or problem.exit_code is ExitCode.NOT_DONE:
             raise
-        # what was found for the loader is kept
+        # the loader's settings are kept
         found.notes.append(f"batch not found: {problem.message}")
         session.say(f"batch: {problem.message}")
 
 
 def _compare(session: CommandSession, options: SearchOptions, found: ScriptFindings) -> None:
-    """Trial 0 and the found settings in turns; settings that lose are not kept."""
+    """Compare trial 0 and the found settings in turns; settings that lose are not kept."""
     feed = found.feed
     takes_batch = found.lever == "flag" or "batch" in options.allowed
     is_other = found.batch not in (None, found.look.batch)
@@ -126,7 +126,7 @@ def _compare(session: CommandSession, options: SearchOptions, found: ScriptFindi
             "a different batch changes the training, so it is only offered (--allow batch compares it)"
         )
     if not changed:
-        # a batch that is only offered is no part of what was compared
+        # a batch that is only offered was not compared
         found.kept_default = not is_other
         return
     session.reserved_s = 0.0
@@ -146,7 +146,7 @@ def _compare(session: CommandSession, options: SearchOptions, found: ScriptFindi
 
 
 def _take_from_the_search(session: CommandSession, found: ScriptFindings, why: str) -> None:
-    """Without a comparison, the search's own launches of the found loader and of the script's own tell the gain."""
+    """Take the gain from the search's launches of the found and of the script's own loader, without a comparison."""
     if found.feed is None:
         return
     wanted = found.feed.model_copy(update=_AT_EPOCHS)
@@ -163,9 +163,9 @@ def _take_from_the_search(session: CommandSession, found: ScriptFindings, why: s
 
 
 def _judge(found: ScriptFindings, *, is_part: bool, is_sure: bool) -> None:
-    """Keep trial 0's settings where the found ones fail or lose; the batch is given up where it `is_part` of them.
+    """Keep trial 0's settings if the found ones fail or lose; the batch is given up too if it `is_part` of them.
 
-    With `is_sure` they lose as well where they are not faster beyond what the launches differ by.
+    With `is_sure` they also lose if their gain is not larger than the noise between launches.
     """
     failed, ratio = found.failed_with_data, found.gain.ratio
     if failed:

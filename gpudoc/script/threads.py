@@ -1,4 +1,4 @@
-"""Threads that sleep while they wait: tried where other processes compute too and OpenMP's threads spin."""
+"""Threads that sleep while they wait: tried if other processes also compute and OpenMP's threads spin."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from gpudoc.tune.search.repetition import wins
 from gpudoc.tune.search.variants import SLEEPING
 from gpudoc.tune.trial.messages import Trial, TrialRequest, Variant
 
-# with threads asleep, then each once more because others disturb them; and what is left for the rest
+# launches with a repetition of each side, because other processes disturb them; and the fewest that must fit
 _LAUNCHES, _FEWEST = 4, 2
-# so many times as fast is beyond what neighbours make of one launch
+# other processes do not explain a gain of this factor in one launch
 _CLEARLY = 2.0
 _STEPS, _SECONDS = 24, 3.0
 
 
 def try_sleeping(session: CommandSession, found: ScriptFindings) -> None:
-    """Where others left the look too few CPUs: the session's variant, and what came of it in `tried`.
+    """If other processes left the look too few CPUs, try sleeping threads; set the session's variant and `tried`.
 
-    Steps are held against each other without their waiting for data, which another loader will shorten: threads that
-    spin make a step look so long that few loader workers seem to feed it.
+    Steps are compared without their waiting for data, which another loader will shorten: spinning threads make a step
+    look so long that few loader workers seem to be enough.
     """
     noise, look, overhead_s = noise_of(found.defaults), session.runner.look, session.runner.overhead_s
     if look.on_gpu or noise is None or not may_sleep(noise.most_cpus):
@@ -47,7 +47,7 @@ def try_sleeping(session: CommandSession, found: ScriptFindings) -> None:
     trial = session.run(asleep, f"{others}: trying {SLEEPING.name}")
     before, after = _without_waiting(as_it_is), _without_waiting(trial)
     times = speedup([before], [after])
-    # where threads spin a step is quick or ten times as long, as it happens: the doubt of their middle hides any gain
+    # with spinning threads, a step randomly takes up to ten times as long: the uncertainty of the mean hides any gain
     is_faster = times is not None and times >= _CLEARLY
     if not is_faster and can_repeat:
         is_faster = wins(after, before, lambda request: _without_waiting(session.run(request)))
@@ -56,7 +56,7 @@ def try_sleeping(session: CommandSession, found: ScriptFindings) -> None:
     session.say(f"  {row.why}")
     if row.kept:
         session.variant = found.variant = asleep.variant
-        # what is decided next is decided for steps as they now go
+        # later decisions are made for steps with sleeping threads
         measured = trial.measured
         session.runner.own = trial
         session.runner.look = replace(
@@ -68,7 +68,7 @@ def try_sleeping(session: CommandSession, found: ScriptFindings) -> None:
 
 
 def _say_both(row: VariantTrial, times: float | None, wait_share: float) -> VariantTrial:
-    """The row that tells the steps without their waiting, too, where they waited."""
+    """The row that also gives the gain without the waiting for data, if the steps waited."""
     if times is None or round(wait_share, 2) == 0.0:
         return row
     said = row.why.replace(" times the speed", f" times the speed, {times:.2f} times without the waiting for data", 1)
@@ -76,7 +76,7 @@ def _say_both(row: VariantTrial, times: float | None, wait_share: float) -> Vari
 
 
 def _without_waiting(trial: Trial) -> Trial:
-    """The trial with steps as long as they are once their data is there; as it is where it tells no single steps."""
+    """The trial with step times that exclude the waiting for data; unchanged if single steps are not known."""
     busy_s = busy_times(trial)
     if not trial.points or not busy_s:
         return trial

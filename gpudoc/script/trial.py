@@ -1,4 +1,4 @@
-"""One trial: the script is started with an order, listened to, and ended with all its processes once measured."""
+"""One trial: starts the script with an order, listens to it, and ends all of its processes once it is measured."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from gpudoc.tune.trial.messages import WAKE_S, Trial, TrialRequest
 
 WARM_STEPS = 3
 LOOK_STEPS, LOOK_S = 24, 3.0
-# a queue of workers is full when the timing begins; far ahead it tells only of the first steps
+# the workers' queue is full when the timing begins; the cap matters if workers prepare many batches ahead
 _MOST_WARM_STEPS = 48
 _POLL_S = 0.2
 _UNDER_LIMIT = ("fit", "steady", "speed")
 _LAGGARD_S = 3.0
 _TAIL_BYTES = 100_000
-# put in for {batch} where the command cannot do without it and nothing else is known
+# the value for {batch} if the command needs one and nothing else is known
 FIRST_BATCH = 16
-# their own switches: a trial is no run of the user's
+# these trackers' own off switches: a trial is not a run of the user
 TRACKERS_OFF: Mapping[str, str] = {
     "WANDB_MODE": "disabled",
     "WANDB_SILENT": "true",
@@ -50,11 +50,11 @@ TRACKERS_OFF: Mapping[str, str] = {
 class Launches:
     """Starts the script for each trial.
 
-    `isolated` puts each launch into a separate cell, `network` leaves it the machine's network. `keys` name the
-    loaders that an order is for, once the look has found them; `own_ahead` are the batches that the script's workers
-    prepare. `needs_batch`: the command does not train without {batch}. Every launch lives under
-    `memory_limit_bytes`, those that try a batch under `batch_limit_bytes` where that is set. Torch takes no more than
-    `device_limit_bytes` of the GPU of `device_index`, or of each local rank.
+    `isolated` puts each launch into a separate cell, `network` lets it use the machine's network. `keys` name the
+    loaders that an order is for, once the look has found them; `own_ahead` is the number of batches that the script's
+    workers prepare ahead. `needs_batch`: the command does not train without {batch}. Every launch runs under
+    `memory_limit_bytes`, or under `batch_limit_bytes` if that is set and the launch tries a batch. Torch takes at most
+    `device_limit_bytes` of the GPU `device_index`, or of each local rank's GPU.
     """
 
     command: Command
@@ -74,12 +74,12 @@ class Launches:
     starting: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
     def look(self, words: tuple[str, ...], *, patience_s: float) -> LaunchRecord:
-        """The script as it is for a few seconds of steady steps."""
+        """Launch the unchanged script for a few seconds of steady steps."""
         order = HookOrder(purpose="look", warm_steps=WARM_STEPS, steps=LOOK_STEPS, seconds=LOOK_S, wake_s=WAKE_S)
         return self._launch(words, order, patience_s, self.memory_limit_bytes)
 
     def run(self, request: TrialRequest, *, patience_s: float) -> Trial:
-        """The trial of `request`, given up when nothing was measured after `patience_s`."""
+        """Run the trial of `request`; give up if nothing was measured after `patience_s`."""
         order = self._order(request)
         batch = request.batches[0] if request.batches else None
         words = self.command.at(batch)
@@ -97,7 +97,7 @@ class Launches:
     def recorded(
         self, order: HookOrder, *, patience_s: float, files: Mapping[Path, bytes], more: Mapping[str, str]
     ) -> LaunchRecord:
-        """The command as it is with an order of the caller's, while some files hold something else."""
+        """Launch the unchanged command with the caller's order and with other contents in some files."""
         return self._launch(self.command.words, order, patience_s, self.memory_limit_bytes, more, files)
 
     def _order(self, request: TrialRequest) -> HookOrder:
@@ -121,7 +121,7 @@ class Launches:
             warm_steps=1 if is_fit else min(_MOST_WARM_STEPS, WARM_STEPS + ahead),
             steps=request.steps,
             seconds=request.seconds_per_batch,
-            # what fits is no question of speed
+            # a trial that only tests memory needs no awake GPU
             wake_s=0.0 if is_fit else WAKE_S,
             device_limit_bytes=self.device_limit_bytes,
             device_index=self.device_index,
@@ -163,7 +163,7 @@ class Launches:
 
 
 def _listen(running: Launch, reader: EventReader, patience_s: float, meter: LoadMeter) -> LaunchRecord:
-    """Until the steps that were asked for have run, the command has ended, or the patience has."""
+    """Listen until the ordered steps have run, the command has ended, or `patience_s` is over."""
     began = time.monotonic()
     first_s: float | None = None
     measured_at: float | None = None
@@ -180,12 +180,12 @@ def _listen(running: Launch, reader: EventReader, patience_s: float, meter: Load
         if measured_at is None and any(one.measured for one in trains):
             measured_at = now
         all_measured = bool(trains) and all(one.measured for one in trains)
-        # ranks measure their steps together; one that lags is not waited for long
+        # ranks measure their steps together; a straggler is not waited for long
         is_measured = all_measured or (measured_at is not None and now - measured_at > _LAGGARD_S)
         timed_out = now - began > patience_s
         if status is not None or is_measured or timed_out:
             full = running.full
-            # of a cell that is killed the kernel counts with nobody what its processes took
+            # this comes before the end: the kernel adds the CPU time of a killed cell to no other process
             beside = meter.read()
             if status is None:
                 running.end()
@@ -207,7 +207,7 @@ def _ordered(told: LaunchRecord, keys: tuple[str, ...]) -> list[LoaderSeen]:
 
 
 def _refused(told: LaunchRecord, keys: tuple[str, ...]) -> dict[str, str]:
-    """What the script's training loader did not take of the order, and why; everything where it was not built."""
+    """Settings that the script's training loader refused, and why; num_workers and batch_size if it was not built."""
     found = _ordered(told, keys)
     if keys and not found and told.num_steps:
         why = _other_loader(told, keys[0])
@@ -225,5 +225,5 @@ def _other_loader(told: LaunchRecord, key: str) -> str:
 
 
 def _notes(told: LaunchRecord, keys: tuple[str, ...]) -> tuple[str, ...]:
-    """What the settings that were applied may change in the script."""
+    """What the applied settings may change in the script."""
     return tuple(dict.fromkeys(note for loader in _ordered(told, keys) for note in loader.notes))

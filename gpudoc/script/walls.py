@@ -2,10 +2,10 @@
 
 Runs in the process that becomes a trial's first one, never in gpudoc's own. Standard library only.
 
-An ordinary user builds them in a user namespace that maps nobody but himself. The kernel then refuses an overlay over a
-folder with mounts below it, since they would show what they hide: such a folder is rebuilt, entry by entry. And what
-belongs to another owner or group cannot be copied into the private layer: folders on the way to where a script writes
-are therefore made there before, and writing to such a file fails (EOVERFLOW).
+An ordinary user builds them in a user namespace that maps only this user. The kernel then refuses an overlay over a
+folder with mounts below it, since the overlay would show what they hide: such a folder is rebuilt, entry by entry. And
+files of another owner or group cannot be copied into the private layer: folders on the way to where a script writes
+are therefore made there in advance, and writing to such a file fails (EOVERFLOW).
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _DETACH = 2
 _MOUNT_SETATTR, _AT_FDCWD, _AT_RECURSIVE, _ATTR_RDONLY = 442, -100, 0x8000, 1
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41, "riscv64": 41, "ppc64le": 203, "s390x": 217}
 _SIOCSIFFLAGS, _IFF_UP, _IFF_RUNNING = 0x8914, 1, 0x40
-# devices, and what the kernel shows of itself: no user's work is there
+# devices, and the kernel's own file systems: they hold no work of users
 _PASSED = ("/dev", "/proc", "/sys")
-# where root changes the machine by writing to /proc
+# places where root changes the machine by writing to /proc
 _SETTINGS = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/acpi", "/proc/scsi")
-# what a folder with mounts below it may hold to be made anew; a file up to this size is copied, a larger one read-only
+# the most entries of a folder that is rebuilt; files up to this size are copied into it, larger ones are read-only
 _MOST_ENTRIES, _COPIED_BYTES = 5000, 1 << 20
-# new entries in such a folder; everything else goes to the layers
+# holds new entries in such a folder; everything else goes to the layers
 _FRAME = "size=64m,mode=755"
-# how many folders of other owners are looked for under the folder in which the command starts
+# how many folders, and how deep, are searched for other owners below the folder in which the command starts
 _MOST_FOLDERS, _DEEPEST = 5000, 4
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -53,8 +53,8 @@ class WallError(Exception):
 
 
 def foreign(near: Sequence[str]) -> list[str]:
-    """Folders to be made in the layers before, parents first: the way to each of `near`, in which a script writes, and
-    those of other owners or groups below the first of them. To be asked before `separate`, which hides who they are.
+    """Folders to make in the layers in advance, parents first: the path to each of `near`, where the script writes, and
+    folders of other owners or groups below the first of `near`. Call it before `separate`, which hides the owners.
     """
     found: dict[str, None] = {}
     for path in near:
@@ -105,10 +105,10 @@ def separate(*, user: bool, network: bool, processes: bool) -> None:
 
 @dataclass(frozen=True)
 class CellPlan:
-    """What a cell is built from: two empty folders on the way to it, bytes that may be written, folders that stay.
+    """What a cell is built from: two empty folders for its layers, bytes that may be written, folders that stay.
 
-    The layers are kept in memory, at `place`; on `disk` where the kernel's tmpfs keeps no attributes of an ordinary
-    user (before Linux 6.6). `made` are folders that are made in them before.
+    The layers are kept in memory, at `place`; they are on `disk` if the kernel's tmpfs keeps no attributes of an
+    ordinary user (before Linux 6.6). `made` are folders that are made in the layers in advance.
     """
 
     place: str
@@ -123,7 +123,7 @@ class CellPlan:
 def build(plan: CellPlan) -> int:
     """Put a private layer over every file system but devices, and make that the root.
 
-    Returned is a descriptor of what holds the layers; it tells how full that is (`fstatvfs`).
+    Returns a descriptor of the folder that holds the layers; `fstatvfs` on it says how full that is.
     """
     try:
         _mount("none", "/", "", _REC | _PRIVATE)
@@ -177,7 +177,7 @@ class _House:
                 self._one(point)
 
     def _one(self, path: str) -> None:
-        """One folder or file, with all that is below it."""
+        """Put one folder or file into the new root, with everything below it."""
         try:
             state = os.lstat(path)
         except OSError:
@@ -205,7 +205,7 @@ class _House:
             self._read_only(path)
 
     def _anew(self, path: str) -> None:
-        """A folder with mounts below it, entry by entry; one that cannot be listed holds its mounts alone."""
+        """Rebuild a folder with mounts below it, entry by entry; only its mounts if it cannot be listed."""
         prefix = path.rstrip("/") + "/"
         try:
             names = os.listdir(path)
@@ -220,7 +220,7 @@ class _House:
                 self._one(prefix + name)
 
     def _overlay(self, path: str) -> bool:
-        """A private layer over a folder; False where its file system takes none."""
+        """Put a private layer over a folder; False if its file system does not support that."""
         self._number += 1
         upper, work = f"{self._layers}/{self._number}", f"{self._layers}/{self._number}-work"
         os.mkdir(upper)
@@ -235,7 +235,7 @@ class _House:
                     _take_mode(folder, own)
         options = f"upperdir={upper},workdir={work}" + ("" if self._is_mapped else ",userxattr")
         try:
-            # the lower folder as the current one: a colon or a comma in its name would end it in the options
+            # the lower folder is the current one, because a colon or a comma in its name would break the options
             os.chdir(path)
             _mount("overlay", self.inside(path), "overlay", 0, f"lowerdir=.,{options}")
         except OSError:
@@ -255,20 +255,20 @@ class _House:
         self._read_only(path, is_file=True)
 
     def _read_only(self, path: str, *, is_file: bool = False) -> None:
-        """What takes no layer can be read and not written."""
+        """Make a path that cannot have a layer readable but not writable."""
         target = self.inside(path)
         if is_file and not os.path.exists(target):
             os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o600))
         try:
             _mount(path, target, "", _BIND | _REC)
         except OSError:
-            # a device or a pipe that nobody can reach: left out
+            # an unreachable device or pipe is left out
             return
         _make_read_only(target)
 
 
 def _devices(root: str, own_processes: bool) -> None:
-    """What no layer can hold is read-only: a device can be written to there all the same, and nothing be made."""
+    """Mount the folders without layers, /dev and /sys read-only: devices still take writes, but nothing can be made."""
     _mount("/dev", f"{root}/dev", "", _BIND | _REC)
     _make_read_only(f"{root}/dev")
     memory = os.path.realpath("/dev/shm")
@@ -292,7 +292,7 @@ def _devices(root: str, own_processes: bool) -> None:
 
 
 def _take_mode(path: str, own: str) -> None:
-    """The mode of a folder; where its owner is another, what this user may do there."""
+    """Give `own` the mode of a folder, without write permission if this user may not write there."""
     mode = stat.S_IMODE(os.stat(path).st_mode)
     if not os.access(path, os.W_OK):
         mode &= ~0o222
@@ -313,7 +313,7 @@ def _maps_everyone() -> bool:
 
 
 def _mount_points() -> set[str]:
-    """Where another mount begins, of those that are not hidden by a later one."""
+    """The mount points that no later mount hides."""
     found = set()
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
         for line in file:
@@ -348,13 +348,13 @@ def _make_read_only(path: str) -> None:
     number, here = ctypes.c_long(_MOUNT_SETATTR), ctypes.c_long(_AT_FDCWD)
     if _LIBC.syscall(number, here, place, ctypes.c_long(_AT_RECURSIVE), wanted, ctypes.c_long(len(wanted))) == 0:
         return
-    # before Linux 5.12 one by one
+    # before Linux 5.12, mounts are remounted one by one
     for point in [path, *(point for point in _mount_points() if point.startswith(path + "/"))]:
         _remount_read_only(point)
 
 
 def _remount_read_only(path: str) -> None:
-    """As far as it can be: flags that a mount came with must be said again, and what cannot be changed stays."""
+    """Remount read-only if possible: the flags of the mount must be repeated, and a refusal is ignored."""
     with contextlib.suppress(OSError):
         flags = os.statvfs(path).f_flag
         kept = flags & (_NOSUID | _NODEV | _NOEXEC)

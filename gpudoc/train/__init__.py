@@ -1,1 +1,1 @@
-"""The trainer: settings, the loop as a stream of events, exact resume, checkpoints, rescue, and where the time went."""
+"""The trainer: settings, the loop as a stream of events, exact resume, checkpoints, rescue, and the time split."""

@@ -1,4 +1,4 @@
-"""Whose error it is: what a user's data set, collate, model or loss raised, said with its file and line."""
+"""Attributes errors of a user's data set, collate, model or loss to their file and line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpudoc.patterns import Pattern
 from gpudoc.train.data.reader import SAMPLE_NOTE
 from gpudoc.workload.batch import Batch, shapes
 
-# what torch's default collate says about samples that do not go together
+# messages of torch's default collate about samples that do not fit together
 _COLLATE_SIGNS = (
     "equal size",
     "default_collate",
@@ -20,27 +20,27 @@ _COLLATE_SIGNS = (
     "inconsistent tensor",
 )
 _WORKER = Pattern(r"Caught (\w+) in DataLoader worker process")
-# after these a device answers nothing else until the process ends
+# after these faults a device is unusable until the process ends
 _KERNEL_FAULTS = (
     "device-side assert",
     "an illegal memory access",
     "misaligned address",
     "unspecified launch failure",
 )
-# torch says of every error of CUDA's how to see assertions on the device
+# torch adds to every CUDA error how to see assertions on the device
 _ADVICE = "TORCH_USE_CUDA_DSA"
 _SAMPLE = Pattern(rf"{SAMPLE_NOTE} (-?\d+)\n?")
 _FRAME = Pattern(r'File "([^"]+)", line (\d+)')
 
 
 class KernelError(GpudocError):
-    """A kernel of the user's failed on the GPU, which cannot be used by this process any more."""
+    """A kernel of the user's code failed on the GPU, which this process can no longer use."""
 
     is_abrupt = True
 
 
 def in_data(problem: Exception, indices: tuple[int, ...]) -> GpudocError:
-    """An error of the data set or its collate as what the user can mend; a GpudocError stays what it is."""
+    """An error of the data set or its collate as a message that the user can act on; a GpudocError stays as it is."""
     if isinstance(problem, GpudocError):
         return problem
     text = str(problem)
@@ -68,7 +68,7 @@ def in_data(problem: Exception, indices: tuple[int, ...]) -> GpudocError:
 
 
 def in_model(problem: Exception, batch: Batch, first: bool) -> GpudocError:
-    """An error of the model or the loss, with the shapes it was given; exit 2 when not even one step worked."""
+    """An error of the model or the loss, with the shapes of the batch; exit 2 if not even one step worked."""
     if isinstance(problem, GpudocError):
         return problem
     said = f"{type(problem).__name__}: {problem}{_at(users_place(problem))}"
@@ -83,9 +83,9 @@ def in_model(problem: Exception, batch: Batch, first: bool) -> GpudocError:
 
 
 def in_kernel(problem: Exception, step: int) -> Exception:
-    """The fault of a kernel as what the user can mend; every other error stays what it is.
+    """The fault of a kernel as a message that the user can act on; other errors stay as they are.
 
-    A kernel runs at the same time as Python, so the next call that asked the device is the one that raised.
+    A kernel runs at the same time as Python, so a later call that accesses the device raises the error.
     """
     raw = problem.__cause__ or problem
     rows = [row for row in str(raw).splitlines() if _ADVICE not in row]
@@ -98,7 +98,7 @@ def in_kernel(problem: Exception, step: int) -> Exception:
     else:
         hint = f"run it again with CUDA_LAUNCH_BLOCKING=1, which names the line; the usual reason: {hint[9:]}"
     told = KernelError(f"a kernel failed on the GPU by step {step}: {said}", hint=hint, exit_code=ExitCode.BAD_ANSWER)
-    # its frames hold the tensors in pinned memory: freeing one asks the device, whose answer would abort the process
+    # its frames keep tensors in pinned memory alive: freeing one calls the device, which would abort the process
     told.__cause__ = raw
     return told
 
@@ -109,7 +109,7 @@ def users_place(problem: Exception) -> str | None:
 
 
 def users_traceback(problem: BaseException) -> str:
-    """The traceback without the frames of gpudoc: from the user's first one on, else what came after gpudoc's."""
+    """The traceback without gpudoc's frames: from the user's first frame on, else the frames after gpudoc's."""
     told = traceback.TracebackException.from_exception(problem)
     link: traceback.TracebackException | None = told
     while link is not None:

@@ -1,4 +1,4 @@
-"""What training reports to its watchers: a stream of frozen events. Nothing here is text for a screen but `Said`."""
+"""The events of a training: a stream of frozen objects. Only `Said` is text for a screen."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from gpudoc.errors import ExitCode, GpudocError
 from gpudoc.train.document import RescueRow, RunSummary
 
 if TYPE_CHECKING:
-    # whoever watches a run need not import torch
+    # a watcher of a run need not import torch
     from gpudoc.train.meter.meters import Split
     from gpudoc.train.ranks.pace import Slow
     from gpudoc.train.settings import TrainSettings
 
-# where the time of training goes. "host": the GPU had nothing to do because Python was late with its work; "compile":
+# the phases of training time. "host": the GPU was idle because Python was late with its work; "compile":
 # torch.compile was at work
 PHASES = (
     *("data_wait", "transfer", "compute", "communicate", "host", "compile"),
@@ -25,12 +25,12 @@ PHASES = (
 
 
 class NothingLearnedError(GpudocError):
-    """A run that made no step: there is nothing in it to go on with."""
+    """A run that made no step: there is nothing to continue from."""
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One sentence that a user should read; `warning` for what changes the result or the speed."""
+    """One sentence for the user; `warning` if it concerns a change of the result or the speed."""
 
     text: str
     warning: bool = False
@@ -55,7 +55,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progressed:
-    """A logged step: figures over the steps since the last one. `loss` is the mean of those with a finite loss."""
+    """A logged step: figures over the steps since the last one. `loss` is the mean of the finite losses."""
 
     step: int
     end_step: int
@@ -69,7 +69,7 @@ class Progressed:
     grad_norm: float | None
     scale: float | None
     num_skipped: int
-    # tokens_per_s, model_tflops, mfu, hfu: those that are known
+    # the known ones of tokens_per_s, model_tflops, mfu, hfu
     use: Mapping[str, float] = field(default_factory=dict)
     slow: Slow | None = None
 
@@ -94,7 +94,7 @@ class Progressed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluated:
-    """The eval set's mean loss after `step`, and what the data set says it means."""
+    """The eval set's mean loss after `step`, and the data set's figures for it."""
 
     step: int
     loss: float
@@ -110,7 +110,7 @@ class Evaluated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """A checkpoint is whole on disk; `seconds` of writing, of which the steps waited only for the copy."""
+    """A checkpoint is complete on disk; `seconds` is the time of writing, but steps waited only for the copy."""
 
     step: int
     path: Path
@@ -120,7 +120,7 @@ class Saved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rescued:
-    """Memory ran out at `step`; it was undone and done again with the smaller micro batch, the global batch kept."""
+    """Memory ran out at `step`; it was undone and repeated with a smaller micro batch and the same global batch."""
 
     step: int
     from_batch: int
@@ -145,10 +145,10 @@ class Rescued:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hung:
-    """Nothing moved for `still_s` in `step`, where a step usually takes `usual_s`, None while that is not known.
+    """The run made no progress for `still_s` in `step`; a step usually takes `usual_s`, None if unknown.
 
-    `ranks` are the ones that the others wait for, empty when that is not known; `call` is the collective in which they
-    wait and its number, `at` the user's line, each '' without one. `stacks` has a line for each rank.
+    `ranks` are the ranks that the others wait for, empty if unknown; `call` is the collective in which they wait and
+    its number, `at` the user's line, each '' if there is none. `stacks` has a line for each rank.
     """
 
     step: int
@@ -178,7 +178,7 @@ class Hung:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """The end, whatever kind: the summary document, and the command that goes on when there is something to go on."""
+    """The end of any kind: the summary document, and the command to continue, None if there is nothing to continue."""
 
     summary: RunSummary
     exit_code: ExitCode

@@ -1,4 +1,4 @@
-"""A run with everything built: its loop, and what is said of it before and after."""
+"""A run with everything built: its loop, and the facts for its reports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpudoc.workload.build import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where a run comes from: the kind of its profile, the checkpoint it goes on from, the stages before training."""
+    """Where a run comes from: the kind of its profile, the checkpoint to continue from, the stages before training."""
 
     profile_kind: str
     resumed_from: str | None
@@ -44,7 +44,7 @@ class Job:
     hangs: list[Mapping[str, object]] = field(default_factory=list)
 
     def started(self) -> Started:
-        """What is said before the first step."""
+        """The event before the first step."""
         parts, course = self.stepper.parts, self.course
         order = course.order
         return Started(

@@ -1,4 +1,4 @@
-"""Living under a memory limit, for real: a share of the card on CUDA, RLIMIT_DATA for a process on Linux."""
+"""Enforces a memory limit: a share of the card on CUDA, RLIMIT_DATA for a process on Linux."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from gpudoc.units import format_bytes
 
 
 def apply(limit_bytes: int, device: torch.device) -> None:
-    """Make this process live under `limit_bytes`; GpudocError when it already holds more."""
+    """Limit this process to `limit_bytes`; GpudocError if it already holds more."""
     if device.type != "cuda":
         try:
             held = read_process_memory().data_bytes
         except OSError:
-            # another system than Linux, which has no such limit
+            # only Linux has such a limit
             return
         if held >= limit_bytes:
             raise GpudocError(
@@ -30,7 +30,7 @@ def apply(limit_bytes: int, device: torch.device) -> None:
 
 
 def enforce(limit_bytes: int, device: torch.device) -> None:
-    """The same whatever it holds: on CUDA tensors get this share of the card, else allocations beyond it fail."""
+    """Apply the limit without a check: on CUDA tensors get this share of the card, else allocations beyond it fail."""
     if device.type != "cuda":
         limit_memory(limit_bytes)
         return
@@ -39,7 +39,7 @@ def enforce(limit_bytes: int, device: torch.device) -> None:
 
 
 def card_share(device: torch.device) -> CardShare | None:
-    """What this process may take of a card that would go on in the host's memory when it is full; None for others."""
+    """This process's share of a card that spills into the host's memory when it is full; None for other cards."""
     if device.type != "cuda":
         return None
     free = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)
@@ -49,6 +49,6 @@ def card_share(device: torch.device) -> CardShare | None:
 
 
 def default_limit_bytes() -> int | None:
-    """Half of what is free on the host for a new process; None when that is unknown."""
+    """Half of the host's free memory for a new process; None if that is unknown."""
     free = memory_free_bytes()
     return None if isinstance(free, Absent) else free // 2

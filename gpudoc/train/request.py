@@ -1,4 +1,4 @@
-"""What the command line asks of training, and the command that continues a run."""
+"""The request of the command line, and the command that continues a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one door of training: a request in, a stream of events out."""
+"""The entry point of training: takes a request, yields a stream of events."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from gpudoc.train.stop import Stop, slurm_deadline
 
 
 def run(request: TrainRequest) -> Iterator[Event]:
-    """Train as requested. The last event is `Finished`, unless a GpudocError says what is wrong.
+    """Train as requested. The last event is `Finished`, unless a GpudocError names the problem.
 
-    Signals are heard from the first moment on; leaving the iterator early ends workers and releases the run directory.
+    Signals are handled from the start; leaving the iterator early ends workers and releases the run directory.
     """
     stop = Stop(slurm_deadline())
     with stop.listening():
         with uncollected():
-            # every optimizer imports it when it is made
+            # every optimizer imports it on creation
             import torch._dynamo  # noqa: F401
 
             from gpudoc.train.blame import in_kernel
@@ -50,14 +50,14 @@ def run(request: TrainRequest) -> Iterator[Event]:
                 with watching(job, request.on_hang) as hangs:
                     yield from events_of(job, hangs)
             finally:
-                # what is said of the run needs memory too, after one that took all that it had
+                # the report also needs memory, after a run that used all of it
                 lift_limit()
         except Exception as caught:
             problem = in_kernel(caught, progress.step + 1)
         finally:
             with suppress(OSError):
                 for _ in hangs.tell(job):
-                    # written down; nobody may listen any more
+                    # only written down; there may be no listener any more
                     pass
                 job.sinks.close()
         yield from (Said(text, warning=True) for text in job.sinks.tell())
@@ -72,7 +72,7 @@ def run(request: TrainRequest) -> Iterator[Event]:
 
 
 def explain(problem: Exception, command: str | None) -> Exception:
-    """A failure with the command that goes on; anything but a GpudocError is a fault of gpudoc and stays what it is."""
+    """A failure with the command to continue; other errors than GpudocError are faults of gpudoc and stay unchanged."""
     if not isinstance(problem, GpudocError):
         return problem
     if isinstance(problem, NothingLearnedError):

@@ -29,7 +29,7 @@ Source = Literal["flag", "profile", "config", "default", "checkpoint"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainSettings:
-    """What training runs with. `micro_batch` is an upper bound per device, `steps` the total."""
+    """The settings of a training run. `micro_batch` is an upper bound per device, `steps` the total."""
 
     precision: str = "auto"
     allocator: str = "default"
@@ -83,7 +83,7 @@ class TrainSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What the settings depend on besides flags, profile and config."""
+    """The facts on which the settings depend, besides flags, profile and config."""
 
     num_samples: int
     world: int
@@ -93,7 +93,7 @@ class Surroundings:
     most_workers: int | None = None
 
 
-# what --set takes; an object is a switch or the name of a policy
+# the keys of --set; `object` means a switch or the name of a policy
 _KEYS: Mapping[str, type] = {
     "allocator": str,
     "micro_batch": int,
@@ -138,7 +138,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
 }
 _SWITCHES = {"true": True, "on": True, "yes": True, "1": True, "false": False, "off": False, "no": False, "0": False}
 _POLICIES = "true, false, selective or blocks:K"
-# a change of one of these by a flag makes the profile's batch a guess
+# the profile's batch is only a guess if a flag changes one of these
 _SHAPES_MEMORY = (
     "precision",
     "compile",
@@ -152,7 +152,7 @@ _SHAPES_MEMORY = (
 
 
 def parse_flags(typed: Mapping[str, Value], assignments: Sequence[str]) -> dict[str, Value]:
-    """Options and `key=value` texts as typed values; GpudocError names an unknown key's nearest neighbour."""
+    """Options and `key=value` texts as typed values; GpudocError names the key most similar to an unknown one."""
     found: dict[str, Value] = {key: value for key, value in typed.items() if value is not None}
     for text in assignments:
         key, equals, value = text.partition("=")
@@ -168,7 +168,7 @@ def parse_flags(typed: Mapping[str, Value], assignments: Sequence[str]) -> dict[
 
 
 def parse_limit(text: str | None) -> int | None:
-    """--memory-limit in bytes; GpudocError when it is not a size."""
+    """--memory-limit in bytes; GpudocError if it is not a size."""
     if text is None:
         return None
     try:
@@ -178,7 +178,7 @@ def parse_limit(text: str | None) -> int | None:
 
 
 def resolve(flags: Mapping[str, Value], config: Config, profile: Profile | None, around: Surroundings) -> TrainSettings:
-    """The settings of a run from flags (already parsed), config and profile; GpudocError when they contradict."""
+    """The settings of a run from flags (already parsed), config and profile; GpudocError if they conflict."""
     values: dict[str, Value] = {}
     sources: dict[str, Source] = {}
 
@@ -227,7 +227,7 @@ def _from_config(config: Config) -> dict[str, Value]:
         "checkpoint_every": train.checkpoint_every,
         "keep": train.keep,
         "early_stop": train.early_stop,
-        # beyond what is asked for a rescue may recompute every block
+        # a rescue may recompute more than the config asks for, up to every block
         "may_checkpoint_activations": train.policy is not False,
         **_of_fsdp(train.fsdp),
     }
@@ -238,7 +238,7 @@ def _of_fsdp(fsdp: Fsdp) -> dict[str, Value]:
 
 
 def choose_fsdp(flags: Mapping[str, Value], config: Config) -> Fsdp:
-    """How a model is spread, if it is: what flags say, else the config; it is wanted before the other settings are."""
+    """How a model is sharded, if at all: from flags, else the config; needed before the other settings exist."""
     values = {**_of_fsdp(config.train.fsdp), **{key: value for key, value in flags.items() if key.startswith("fsdp_")}}
     return Fsdp.model_validate({key.removeprefix("fsdp_"): value for key, value in values.items()})
 
@@ -252,7 +252,7 @@ def _unset_in(config: Config) -> list[str]:
 def _from_profile(
     profile: Profile, flags: Mapping[str, Value], policy: Policy | None
 ) -> tuple[dict[str, Value], list[str]]:
-    """The layer of a profile and what to say of it; a `policy` that the config asks for stands."""
+    """The layer of a profile and the notes about it; a `policy` from the config beats the profile's."""
     found = profile.settings
     loader = found.loader
     values: dict[str, Value] = {
@@ -264,7 +264,7 @@ def _from_profile(
         "persistent_workers": loader.persistent_workers,
     }
     if flags.get("precision") == "fp32":
-        # who types fp32 means it inside matrix products too
+        # a user who types fp32 wants it inside matrix products too
         values["matmul_precision"] = "default"
     fixed: Mapping[str, Value] = flags if policy is None else {"activation_checkpointing": policy, **flags}
     changed = [key for key in _SHAPES_MEMORY if key in fixed and fixed[key] not in ("auto", values[key])]
@@ -328,7 +328,7 @@ def _with_steps(
 
 
 def _with_workers(settings: TrainSettings, around: Surroundings) -> TrainSettings:
-    """A preset's workers never exceed the CPUs of this process; what was asked for by a flag is taken as it is."""
+    """Limits a preset's workers to the CPUs of this process; a flag's value stays as it is."""
     updates: dict[str, Value] = {}
     if settings.source("num_workers") != "flag" and settings.num_workers > around.num_cpus:
         updates["num_workers"] = around.num_cpus

@@ -1,4 +1,4 @@
-"""Ctrl+C, SIGTERM, SIGUSR1 and time limits as one flag that every phase asks at its next safe place."""
+"""Ctrl+C, SIGTERM, SIGUSR1 and time limits as one flag that every phase checks at its next safe place."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ASKED_FOR = (signal.SIGINT, *_ASKS_TO_RESUME)
 class Stop:
     """Whether and why training should end at the next step boundary.
 
-    `deadline` (Unix time) counts from now on: a clock that is set meanwhile does not move it.
+    `deadline` (Unix time) is converted now: later changes of the system clock do not move it.
     """
 
     def __init__(self, deadline: float | None = None) -> None:
@@ -39,13 +39,13 @@ class Stop:
             self.asked = True
 
     def check_time(self, needed_s: float) -> None:
-        """Request the stop when less than `needed_s` seconds are left before the deadline."""
+        """Request the stop if less than `needed_s` seconds remain before the deadline."""
         if self._ends_at is not None and time.monotonic() + needed_s > self._ends_at:
             self.ask("the time limit is near", ExitCode.RESUME)
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Handle the signals inside; the previous handlers come back afterwards."""
+        """Handle the signals inside; restores the previous handlers afterwards."""
         before = {number: signal.signal(number, self._handle) for number in _ASKED_FOR}
         try:
             yield
@@ -68,10 +68,10 @@ class Stop:
 
 @contextmanager
 def defer_signals() -> Iterator[None]:
-    """Start loader workers inside: they hear no signal before `ignore_in_worker`.
+    """The context in which to start loader workers: they receive no signal before `ignore_in_worker`.
 
-    torch gives a worker a handler of SIGTERM that ends it, some milliseconds before ours is asked. The caller hears
-    what came meanwhile when it leaves.
+    torch gives a worker a SIGTERM handler that ends it, some milliseconds before gpudoc's is installed. The caller
+    receives pending signals on leaving.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _ASKED_FOR)
     try:
@@ -81,7 +81,7 @@ def defer_signals() -> Iterator[None]:
 
 
 def ignore_in_worker() -> None:
-    """In a loader worker: leave signals to the parent, those too that came before now."""
+    """Ignore signals in a loader worker, also pending ones: the parent handles them."""
     for number in _ASKED_FOR:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _ASKED_FOR)

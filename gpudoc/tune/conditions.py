@@ -1,4 +1,4 @@
-"""What must hold before a search begins: a system that can run it, GPUs to itself, a place for the profile."""
+"""Conditions for a search: a system that can run it, GPUs that no other process uses, a place for the profile."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpudoc.shell import quote_path
 
 
 def require_gpus(ordinals: Iterable[int], machine: Machine, progress: Progress, *, shared: bool) -> None:
-    """GpudocError (exit 1) when other processes compute on these GPUs (CUDA's numbers) and --shared was not given."""
+    """Raise GpudocError (exit 1) if other processes compute on these GPUs (CUDA's numbers) without --shared."""
     gpus = tuple(ordinals)
     others = require_alone(machine, gpus, shared=shared) if gpus else ""
     if others:
@@ -25,9 +25,9 @@ def require_gpus(ordinals: Iterable[int], machine: Machine, progress: Progress, 
 
 
 def check_writable(out: Path | None) -> None:
-    """GpudocError when the profile could not be written; asked before the search begins.
+    """Raise GpudocError if the profile cannot be written; called before the search begins.
 
-    Where the user named the file `out`, its folder has to exist; the folders of gpudoc's own profiles are made.
+    The folder must exist if the user named the file `out`; the folders of gpudoc's own profiles are created.
     """
     path = out or store.folder_to_write() / "probe.yaml"
     folder = path.parent
@@ -41,7 +41,7 @@ def check_writable(out: Path | None) -> None:
     try:
         if path.is_dir():
             raise IsADirectoryError
-        # asked of the file system itself, since an administrator passes every check of permissions
+        # writes a real file, since an administrator passes every check of permissions
         with tempfile.TemporaryFile(dir=folder):
             return
     except OSError:
@@ -50,7 +50,7 @@ def check_writable(out: Path | None) -> None:
 
 
 def check_system(on_gpu: bool) -> None:
-    """GpudocError where trials cannot be started (no fork), or on a CPU not be limited (no /proc)."""
+    """Raise GpudocError if trials cannot be started (no fork) or, on a CPU, cannot be limited (no /proc)."""
     hint = "on Linux or inside WSL 2; or train without it: gpudoc train --batch-size N"
     if not hasattr(os, "fork"):
         raise GpudocError("tune starts its trials by fork, which this system does not have", hint=hint)
@@ -59,7 +59,7 @@ def check_system(on_gpu: bool) -> None:
 
 
 def free_host_bytes() -> int:
-    """Memory that the trials may take on the host; GpudocError where that cannot be read and has to be said."""
+    """Host memory that the trials may take; GpudocError if it cannot be read, so that the user must set it."""
     free = memory_free_bytes()
     if isinstance(free, Absent):
         raise GpudocError("the amount of free memory cannot be read here", hint="set it: --memory-limit 8GiB")

@@ -11,9 +11,9 @@ SCHEMA = "gpudoc.tune.v1"
 
 
 def search_document(stored: Merged | None, found: Findings | None, **more: object) -> Mapping[str, object]:
-    """The profile as it stands in the file, null where none was written; `more` between it and the answer.
+    """The profile as it is in the file, null if none was written; `more` comes between it and the answer.
 
-    The answer is null where no speed was asked for, or nothing was tuned.
+    The answer is null if no speed was asked for, or if nothing was tuned.
     """
     is_answered = stored is not None and found is not None and found.asked_for_speed
     return {

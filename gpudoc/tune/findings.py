@@ -1,4 +1,4 @@
-"""What a search is to find, and what it has found so far."""
+"""The goals of a search, and its findings so far."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from gpudoc.tune.search.variants import Abilities
 from gpudoc.tune.trial.messages import Point, Trial, Variant
 from gpudoc.workload.config import Train
 
-# the largest global batch of a config that leaves it open, in times the reference batch
+# the largest global batch if the config leaves it open, as a multiple of the reference batch
 AUTO_FACTOR = 8
 _LEAST_STEPS = 10
-# what ends the batches that make sense
+# names of the upper limit for batches that make sense
 CEILING = "the global batch"
 AUTO_CEILING = "what global_batch: auto allows (8 times the reference batch, a 50th of the data)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchPlan:
-    """What a search is to find: its parts, its goal, the batches that make sense, and what ends them (`ceiling`).
+    """The task of a search: its parts, its goal, the batches that make sense, and what limits them (`ceiling`).
 
-    `accumulate_below` is what training learns from at once at least: a smaller micro batch is accumulated.
+    `accumulate_below` is the least number of samples per optimizer step: a smaller micro batch is accumulated.
     """
 
     parts: frozenset[str]
@@ -46,12 +46,12 @@ class SearchPlan:
 
 
 def is_for_size_alone(parts: Set[str]) -> bool:
-    """Whether only the largest batch is asked for: nothing is chosen for its speed, so none is compared."""
+    """Whether only the largest batch is asked for: speed decides nothing then, so no speeds are compared."""
     return parts == {"batch"}
 
 
 def most_of_use(train: Train, num_samples: int, goal: str) -> int:
-    """The largest batch over all ranks that is tried; for its speed none that leaves fewer than ten steps an epoch."""
+    """The largest batch over all ranks that is tried; for throughput, an epoch keeps at least ten steps."""
     if train.global_batch != "auto":
         return min(num_samples, train.global_batch)
     if goal != "throughput":
@@ -61,13 +61,13 @@ def most_of_use(train: Train, num_samples: int, goal: str) -> int:
 
 @dataclass(slots=True, kw_only=True)
 class Findings:
-    """What is known so far; complete enough for a profile as soon as the default trial is there.
+    """The findings so far; complete enough for a profile as soon as the default trial is there.
 
-    `variants` are the trials of levers, `tried` what came of each. `reasons` are sentences for fields of `variant` that
-    something else decided, `rejected` those for fields whose other value failed. `feed` None leaves the loader as it
-    is; `num_loaders` counts the settings that were held against that, `feed_trials` are the trials behind it.
-    `asked_for_speed` is False where only the largest batch is asked for. `needed_s` is how long a search should take;
-    `nothing_to_gain` why more time would not help; `unsearched` what no time was left for.
+    `variants` are the trials of levers, `tried` their results. `reasons` explain fields of `variant` that something
+    other than a trial decided; `rejected` explains fields whose other value failed. `feed` None leaves the loader as it
+    is; `num_loaders` counts the settings that were compared with that, `feed_trials` are the trials behind it.
+    `asked_for_speed` is False if only the largest batch is asked for. `needed_s` is how long a search should take;
+    `nothing_to_gain` says why more time would not help; `unsearched` says for which part no time was left.
     """
 
     defaults: list[Trial] = field(default_factory=list)
@@ -93,17 +93,17 @@ class Findings:
 
     @property
     def batch(self) -> int | None:
-        """The batch of one rank that was chosen; None where none was."""
+        """The chosen batch of one rank; None if no batch was chosen."""
         return None if self.choice is None else self.choice.batch
 
     @property
     def gain(self) -> Gain:
-        """What the choice gains over the default, both fed with real data, with its doubt."""
+        """The gain of the choice over the default, both fed with real data, with its uncertainty."""
         return gain_of(self.defaults, self.joints, kept_default=self.kept_default)
 
     @property
     def verdict(self) -> SearchVerdict:
-        """What the search for speed may say first; nothing that was not tried is in it."""
+        """The first statement about the search for speed; it mentions only parts that were tried."""
         counts = self.num_tried
         tried = ((counts["levers"], "lever"), (counts["batch"], "batch"), (counts["loader"], "loader setting"))
         said = judge(self.gain, tried, self.why_not, self.needed_s)
@@ -113,7 +113,7 @@ class Findings:
 
     @property
     def num_tried(self) -> dict[PartName, int]:
-        """How many settings of each part were held against the default's."""
+        """How many settings of each part were compared with the default's."""
         asked = [batch for trial in self.defaults[:1] for batch in trial.request.batches]
         default = next(iter([*asked, *(point.batch for trial in self.defaults[:1] for point in trial.points)]), None)
         batches = {point.batch for point in self.speeds} | ({self.choice.batch} if self.choice else set())
@@ -128,7 +128,7 @@ class Findings:
 
     @property
     def failed_with_data(self) -> str:
-        """In one line how the choice failed next to the default; '' if it ran."""
+        """One line on how the choice failed when it ran next to the default; '' if it ran."""
         failed = next((trial for trial in self.joints if not trial.fits), None)
         if failed is None:
             return ""
@@ -136,6 +136,6 @@ class Findings:
 
     @property
     def speedup(self) -> float | None:
-        """The choice's speed over the default's, both with real data; None when not measured."""
+        """The choice's speed over the default's, both with real data; None if not measured."""
         ratio = self.gain.of_choice
         return None if ratio is None else ratio.middle

@@ -1,6 +1,6 @@
-"""What a search was asked for: one record for a workload and for a command, as it is typed.
+"""The options of a search, as they are typed: one record for a workload and for a command.
 
-The command line, Python's own door and the search read the same fields; the help of each stands with it.
+The command line, the Python API and the search read the same fields; each field carries its help text.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gpudoc.units import MIB, format_seconds, parse_duration, parse_size
 
 T = TypeVar("T")
 PARTS = ("batch", "speed", "loader", "scaling")
-# what is tuned where --only is not given
+# the parts that are tuned if --only is not given
 TUNED = frozenset(PARTS[:3])
 COMMAND_PARTS = ("look", "loader", "batch")
 GOALS = ("throughput", "largest")
@@ -68,22 +68,22 @@ class SearchOptions:
 
     @property
     def budget_s(self) -> float:
-        """Seconds for the search; GpudocError (exit 2) for what is not a duration."""
+        """Seconds for the search; GpudocError (exit 2) if `budget` is not a duration."""
         return read_value(parse_duration, "--budget", self.budget)
 
     @property
     def memory_limit_bytes(self) -> int | None:
-        """The memory of a trial as asked for; None where nothing was said."""
+        """The memory limit of a trial from `--memory-limit`; None if it was not given."""
         return read_value(parse_size, "--memory-limit", self.memory_limit) if self.memory_limit else None
 
     @property
     def parts(self) -> frozenset[str]:
-        """What is searched for: of a workload some of PARTS, of a command some of COMMAND_PARTS."""
+        """The parts to search: some of PARTS for a workload, some of COMMAND_PARTS for a command."""
         return _names(self.only) or (frozenset(COMMAND_PARTS) if self.command else TUNED)
 
     @property
     def allowed(self) -> frozenset[str]:
-        """What a command's trials may do besides."""
+        """The extra permissions of a command's trials (`--allow`)."""
         return _names(self.allow)
 
     @property
@@ -98,7 +98,7 @@ class SearchOptions:
 
     @property
     def tuning_s(self) -> float:
-        """Seconds for what is tuned: half of the budget where the scaling is measured after it."""
+        """Seconds for tuning: half of the budget if the scaling is measured afterwards."""
         both = "scaling" in self.parts and not self.is_scaling_only
         return self.budget_s / 2 if both else self.budget_s
 
@@ -109,7 +109,7 @@ class SearchOptions:
 
     @property
     def asked(self) -> tuple[str, ...]:
-        """The options that were given, as they are typed, but for the budget."""
+        """The options that were given, as they are typed, except the budget."""
         known = COMMAND_PARTS if self.command else PARTS
         parts = ",".join(part for part in known if part in self.parts)
         limit = self.memory_limit_bytes
@@ -132,7 +132,7 @@ class SearchOptions:
         return f"takes at most {format_seconds(self.budget_s)}{hours}"
 
     def check(self) -> None:
-        """GpudocError (exit 2) for values that cannot be read or make no sense together."""
+        """Raise GpudocError (exit 2) for values that cannot be read or that contradict each other."""
         if self.model and self.command:
             raise GpudocError("--model and a command after -- exclude each other", hint="gpudoc tune -- COMMAND")
         self._check_kind()
@@ -153,7 +153,7 @@ class SearchOptions:
         _ = self.memory_limit_bytes
 
     def _check_kind(self) -> None:
-        """What only a config or only a command has."""
+        """Raise GpudocError for an option that fits only a config or only a command, if the other is tuned."""
         of_command = {"--allow": self.allow, "--in-place": self.in_place}
         of_config = {
             "--target": self.target,
@@ -181,7 +181,7 @@ def _check_names(option: str, given: frozenset[str], known: tuple[str, ...]) -> 
 
 
 def read_value(read: Callable[[str], T], option: str, text: str) -> T:
-    """What `read` makes of an option's text; GpudocError (exit 2) for what it cannot read."""
+    """The value that `read` returns for an option's text; GpudocError (exit 2) if it cannot read the text."""
     try:
         return read(text)
     except ValueError as problem:

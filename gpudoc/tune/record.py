@@ -1,4 +1,4 @@
-"""From what was found to a profile that can be shared."""
+"""Turn the findings of a search into a profile that can be shared."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from gpudoc.workload.config import LoadedConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What a profile says besides the findings: workload, machine, memory limit, time spent, how it ended.
+    """The contents of a profile apart from the findings: workload, machine, memory limit, time spent, how it ended.
 
-    `asked` are the options of the command but for its budget.
+    `asked` holds the options of the command except its budget.
     """
 
     config: LoadedConfig
@@ -41,7 +41,7 @@ class Context:
 
 
 def make_profile(context: Context, found: Findings, trials: Sequence[Trial]) -> model.Profile:
-    """The profile of the findings so far; without a chosen batch it is the default's."""
+    """The profile of the findings so far; it has the default's batch if none was chosen."""
     settings = _settings(context, found)
     return model.Profile(
         made=made_now(context.seconds, len(trials), interrupted=context.interrupted),
@@ -54,14 +54,14 @@ def make_profile(context: Context, found: Findings, trials: Sequence[Trial]) -> 
 
 
 def about_noise(noise: Noise | None, device: str, tried: Sequence[model.VariantTrial] = ()) -> list[str]:
-    """What puts all that was found in doubt, before everything else; nothing on a quiet machine."""
+    """Sentences about disturbances that put all findings in doubt, for the top; empty on a quiet machine."""
     return [] if noise is None else [str(noise), *about_threads(device, noise, tried)]
 
 
 def about_threads(device: str, noise: Noise | None, tried: Sequence[model.VariantTrial] = ()) -> list[str]:
-    """What keeps others' work from making steps several times slower, where others computed while trials were timed.
+    """The fix for spinning threads, which make steps several times slower while other processes compute.
 
-    Nothing if that was tried: then it has a separate row.
+    Empty if nobody else computed during the trials, or if the fix was tried: then it has a separate row.
     """
     if noise is None or device != "cpu" or any("wait_policy" in row.changes for row in tried):
         return []
@@ -70,7 +70,7 @@ def about_threads(device: str, noise: Noise | None, tried: Sequence[model.Varian
 
 
 def _hardware(context: Context) -> model.Hardware:
-    """The machine as training will see it: under the user's limit its memory is the limit."""
+    """The machine as training will see it: its memory is the user's limit if there is one."""
     hardware = context.hardware
     limit = context.user_limit_bytes
     if limit is not None:
@@ -96,7 +96,7 @@ def _profile_settings(variant: Variant, feed: Loader | None, batch: int, accumul
 
 
 def made_now(seconds: float, trials: int, *, interrupted: bool = False) -> model.Made:
-    """The head of the profile of a search that took so long."""
+    """The head of a profile, for a search of this duration and number of trials."""
     return model.Made(
         at=_now(),
         gpudoc=gpudoc.__version__,
@@ -111,7 +111,7 @@ def _now() -> str:
 
 
 def evidence_of(found: Findings, trials: Sequence[Trial], limit_bytes: int | None, goal: str) -> model.ProfileEvidence:
-    """What the settings rest on: every trial, what was tried of each part, the gain with its doubt."""
+    """The evidence for the settings: every trial, the values tried for each part, the gain with its uncertainty."""
     largest, gain, noise = found.largest, found.gain, noise_of(trials)
     ratio = gain.of_choice
     steps = [trial for trial in trials if trial.request.kind != "plan" and not _is_for_loader(trial)]
@@ -142,7 +142,7 @@ def _is_for_loader(trial: Trial) -> bool:
 def _parts_found(
     tried: Mapping[model.PartName, int], gain: Gain, noise: Noise | None, largest: Largest | None
 ) -> tuple[model.PartFound, ...]:
-    """Each part of the settings with what this search's answer for it rests on; a largest batch is an answer, too."""
+    """Each part of the settings with the evidence for this search's answer; a largest batch counts as an answer."""
     times = None
     if gain.kept_default and any(tried.values()):
         times = (1.0, 1.0, 1.0)
@@ -157,7 +157,7 @@ def _parts_found(
 
 
 def _memory_model(largest: Largest | None) -> model.MemoryFit | None:
-    """The line of peak memory over the batch; None where none was found."""
+    """The line of peak memory over the batch; None if the search found none."""
     if largest is None or largest.line is None:
         return None
     return model.MemoryFit(
@@ -168,7 +168,7 @@ def _memory_model(largest: Largest | None) -> model.MemoryFit | None:
 
 
 def _rows(trial: Trial) -> list[model.ProfileTrial]:
-    """One row for each batch of a trial that was measured, and one for the batch that ended it."""
+    """One row for each batch that a trial measured, and one for the batch that ended it."""
     rows = [_row(trial, point.batch, True) for point in trial.points if point.batch != trial.failed_batch]
     if not trial.fits or not rows:
         batches = trial.request.batches or (1,)
@@ -189,7 +189,7 @@ def _row(trial: Trial, batch: int, fits: bool) -> model.ProfileTrial:
         peak_bytes=point.peak_bytes if point else None,
         samples_per_s=round(rate, 2) if rate and fits else None,
         seconds=round(trial.seconds, 2),
-        # those of a script are its own
+        # a script decides its own settings
         settings=None
         if is_launch
         else _profile_settings(request.variant, request.feed, batch, request.num_micros(batch)),
@@ -197,7 +197,7 @@ def _row(trial: Trial, batch: int, fits: bool) -> model.ProfileTrial:
 
 
 def _loader_rows(trial: Trial) -> tuple[model.LoaderTrial, ...]:
-    """The row of a launch with other loader settings; nothing where it failed."""
+    """The row of a launch with other loader settings; empty if the launch failed."""
     feed, speed = trial.request.feed, trial.samples_per_s or trial.steps_per_s
     if feed is None or speed is None or not trial.fits:
         return ()

@@ -1,4 +1,4 @@
-"""The door of this room: find the settings for one workload on one device and write them down as a profile."""
+"""The entry point of `tune`: find the settings for one workload on one device and write them to a profile."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ from gpudoc.tune.trial.wire import Inspection
 from gpudoc.units import format_bytes
 from gpudoc.workload.config import LoadedConfig, load_config
 
-# raised whenever what a trial does changes, so that older journals are not mixed with newer trials
+# raised whenever trials change, so that older journals are not mixed with newer trials
 _METHOD = "7"
 _AUTO_SHARE = 50
 # to end the fork servers and to write the profile
@@ -70,7 +70,7 @@ _CLOSING_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneResult:
-    """What this search found, the profile that stands in the file now, and what led to it."""
+    """The findings of this search, the profile that is in the file now, and the trials that led to it."""
 
     profile: Profile
     stored: Merged
@@ -94,10 +94,10 @@ class TuneResult:
 def run(
     options: SearchOptions, progress: Progress = SILENT, *, since: float | None = None
 ) -> TuneResult | ScalingResult:
-    """Search within the budget and write the profile; GpudocError for everything the user can mend.
+    """Search within the budget and write the profile; raises GpudocError for every problem that the user can fix.
 
-    The budget runs from `since` (`time.monotonic()`), now when None. Ctrl+C and SIGTERM write the best so far as soon
-    as there is one. `--only scaling` measures and writes no profile.
+    The budget runs from `since` (`time.monotonic()`), or from now if it is None. Ctrl+C and SIGTERM write the best
+    settings so far, if there are any. `--only scaling` measures and writes no profile.
     """
     deadline = Deadline(budget_s=options.budget_s, since=time.monotonic() if since is None else since)
     options.check()
@@ -112,13 +112,13 @@ def run(
         require_gpus([choice.index], machine, progress, shared=options.shared)
     expected = [Variant()]
     if options.goal == "largest" and choice.device == "cpu":
-        # the largest batch is searched for under another allocator than the default is timed with (stages.py)
+        # the search for the largest batch uses another allocator than the timing of the default (stages.py)
         expected.append(Variant(allocator="exact"))
     if is_for_size_alone(options.parts):
         expected = expected[-1:]
     search = _Search(options, loaded, choice, machine, progress, deadline)
     if choice.device == "cpu":
-        # without GPUs nothing need be imported to see a mistake
+        # without GPUs, a mistake shows before anything is imported
         search.choose_ranks(0)
     with terminating_like_ctrl_c(), Launcher(options.model, expected, deadline) as launcher:
         try:
@@ -154,7 +154,7 @@ class _Search:
         self._progress.say(self._options.cost(max(self._ranks, self._most), on_gpu=self._on_gpu))
         if self._on_gpu and self._ranks > 1:
             require_gpus(self._ordinals(), self._machine, self._progress, shared=self._options.shared)
-            # what is free may differ from card to card
+            # the free memory may differ from card to card
             told = self._inspect(launcher, anywhere, self._ranks)
         start_s = self._deadline.spent_s
         journal, limit_bytes = self._open_journal(told, start_s)
@@ -216,7 +216,7 @@ class _Search:
             ) from None
 
     def choose_ranks(self, num_gpus: int) -> None:
-        """How many ranks every trial has, and how many are measured at most; GpudocError for what cannot be."""
+        """Set the ranks of every trial and the most that are measured; GpudocError if the machine cannot run them."""
         asked = self._options.gpus
         names_one = ":" in self._options.device
         device = self._options.device if self._on_gpu and names_one else self._choice.device
@@ -276,7 +276,7 @@ class _Search:
         return journal, limit_bytes
 
     def _limit(self, told: Inspection, recorded: int | None) -> int:
-        """The memory a trial may have: what was asked, what the journal ran under, or what is free; said aloud."""
+        """The memory limit of a trial, which it prints: the user's, the journal's, or one from the free memory."""
         asked = self._options.memory_limit_bytes
         card = told.card
         free = free_host_bytes() if card is None else card.free_bytes
@@ -325,7 +325,7 @@ class _Search:
         return f"; also there: {', '.join(named)}" if named else ""
 
     def _cap(self, told: Inspection) -> int:
-        """The largest batch of one rank that is of any use: the data set, what was asked, the config's global batch."""
+        """The largest useful batch of one rank, limited by the data set, `--max-batch` and the global batch."""
         most = -(-most_of_use(self._loaded.config.train, told.num_samples, self._options.goal) // self._ranks)
         return min(most, self._options.max_batch or most)
 
@@ -341,7 +341,7 @@ class _Search:
             )
         else:
             useful = whole = train.global_batch
-        # of one rank; what train takes without a profile is the default to beat
+        # of one rank; the default to beat is the batch that train takes without a profile
         useful, reference = -(-useful // self._ranks), min(reference, -(-whole // self._ranks))
         precision = "fp32" if train.precision == "auto" else train.precision
         return SearchPlan(
@@ -391,7 +391,7 @@ class _Search:
 
 
 def document(result: TuneResult | ScalingResult) -> Mapping[str, object]:
-    """The result as `gpudoc.tune.v1`; `scaling` only where it was measured, `profile` null where nothing was tuned."""
+    """The result as `gpudoc.tune.v1`; `scaling` only if it was measured, `profile` null if nothing was tuned."""
     if isinstance(result, ScalingResult):
         return {"schema": SCHEMA, "profile": None, "scaling": result.scaling.document()}
     scaling = {} if result.scaling is None else {"scaling": result.scaling.document()}

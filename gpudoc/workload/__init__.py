@@ -1,1 +1,1 @@
-"""What is trained: cfg.yaml -> model, data, loss, optimizer and the step; and the built-in quickstart and images."""
+"""The workload: cfg.yaml -> model, data, loss, optimizer and the step; and the built-in quickstart and images."""

@@ -10,7 +10,7 @@ Batch = object
 
 
 def map_tensors(batch: Batch, change: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
-    """The same nesting with `change` applied to every tensor; what is not a tensor stays as it is."""
+    """The same nesting with `change` applied to every tensor; other values stay as they are."""
     if isinstance(batch, torch.Tensor):
         return change(batch)
     if isinstance(batch, Mapping):
@@ -42,7 +42,7 @@ def tensors_in(batch: Batch) -> Iterator[torch.Tensor]:
 
 
 def to_device(batch: Batch, device: torch.device, *, channels_last: bool = False) -> Batch:
-    """The batch on `device`, copied without waiting where the source is pinned."""
+    """The batch on `device`, copied without waiting if the source is pinned."""
 
     def move(tensor: torch.Tensor) -> torch.Tensor:
         if channels_last and tensor.dim() == 4:

@@ -1,4 +1,4 @@
-"""From a config to what is trained: model, data, loss and optimizer, each built fresh on request."""
+"""Builds the objects of a training from a config on request: model, data, loss and optimizer."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ Dataset = torch.utils.data.Dataset[object]
 
 @runtime_checkable
 class ReportsEvaluation(Protocol):
-    """An eval set that can say what its mean loss means, for example as bits per byte and a baseline."""
+    """An eval set that can translate its mean loss, for example into bits per byte and a baseline."""
 
     def report(self, mean_loss: float) -> Mapping[str, float]:
         """Named figures for a mean loss over this set."""
 
 
 class Workload:
-    """What one config trains. Building is lazy; the data set is built once, the model afresh on each call."""
+    """The objects of one config, built lazily: the data set once, a new model on each call."""
 
     def __init__(self, loaded: LoadedConfig) -> None:
         self.name = loaded.name
@@ -45,12 +45,12 @@ class Workload:
 
     @cached_property
     def dataset(self) -> Dataset:
-        """The training set; GpudocError when it is empty."""
+        """The training set; GpudocError if it is empty."""
         return self._build_dataset(self.config.data)
 
     @cached_property
     def eval_dataset(self) -> Dataset | None:
-        """The eval set, or None when the config names none."""
+        """The eval set, or None if the config does not name one."""
         section = self.config.data.eval
         return None if section is None else self._build_dataset(section)
 
@@ -88,12 +88,12 @@ class Workload:
         return model
 
     def load_weights(self, model: nn.Module) -> WeightsMatch | None:
-        """Put the config's weights into a model that was just built; None when it names none."""
+        """Load the config's weights into a new model; returns None if the config does not name any."""
         weights = self.config.model.weights
         return None if weights is None else load_weights(model, weights, self.folder)
 
     def build_loss(self) -> nn.Module | Callable[..., torch.Tensor] | None:
-        """The loss, a module or a function; None when the model returns its own."""
+        """The loss, a module or a function; None if the model returns its own."""
         section = self.config.loss
         if section is None:
             return None
@@ -107,7 +107,7 @@ class Workload:
     ) -> torch.optim.Optimizer:
         """The optimizer over the model's trainable parameters; `overrides` beat the config's args (lr, fused ...).
 
-        `target` takes the place of the config's, of a package that need not be among its imports.
+        `target` replaces the config's; its package need not be among the config's imports.
         """
         section = self.config.optimizer
         name = target or section.target
@@ -124,14 +124,14 @@ class Workload:
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise GpudocError(f"{name} returned {type(optimizer).__name__}, not a torch optimizer")
         for number, group in enumerate(section.groups):
-            # torch takes any name in a group, and an optimizer passes over those that it does not know
+            # torch accepts any name in a group, and an optimizer ignores unknown names
             for unknown in group.args.keys() - optimizer.defaults.keys():
                 known = nearest(unknown, list(optimizer.defaults))
                 raise GpudocError(f"optimizer.groups.{number}: {name} has no argument {unknown!r}{known}")
         return optimizer
 
     def _groups(self, model: nn.Module) -> list[object]:
-        """The trainable parameters, as one list or, where the config has groups, as torch's parameter groups."""
+        """The trainable parameters, as one list, or as torch's parameter groups if the config has groups."""
         trainable = {name: each for name, each in model.named_parameters() if each.requires_grad}
         if not self.config.optimizer.groups:
             return list(trainable.values())
@@ -144,7 +144,7 @@ class Workload:
         return [{"params": list(trainable.values())}, *found] if trainable else found
 
     def step(self) -> Step:
-        """How this workload turns a model and a batch into a loss."""
+        """The step that computes a loss from a model and a batch of this workload."""
         items = self.config.data.items
         return Step(
             loss=self.build_loss(),
@@ -153,7 +153,7 @@ class Workload:
         )
 
     def signature(self) -> str:
-        """What shapes memory besides the data: model, loss, optimizer and collate, as twelve hex digits."""
+        """Twelve hex digits over everything that affects memory except the data: model, loss, optimizer and collate."""
         config = self.config
         parts = [config.model, config.loss, config.optimizer]
         dumped = [part.model_dump(mode="json", exclude={"weights"}) if part else None for part in parts]
@@ -191,7 +191,7 @@ class Workload:
 
 
 def matching(model: nn.Module, patterns: Sequence[str], key: str) -> dict[str, nn.Parameter]:
-    """The parameters whose names match one of `patterns`, by name; GpudocError naming `key` when one matches none."""
+    """The parameters whose names match one of `patterns`, by name; GpudocError naming `key` if one matches none."""
     named = dict(model.named_parameters())
     found: dict[str, nn.Parameter] = {}
     for pattern in patterns:
@@ -225,7 +225,7 @@ class Step:
         return self
 
     def loss(self, model: Callable[..., object], batch: Batch) -> torch.Tensor:
-        """The mean loss over the batch's items, a scalar tensor; GpudocError when it is not one."""
+        """The mean loss over the batch's items; GpudocError if it is not a scalar tensor."""
         if self._loss is None:
             return self._scalar(_loss_in(self._forward(model, batch)))
         if isinstance(batch, (list, tuple)) and len(batch) > 1:
@@ -238,7 +238,7 @@ class Step:
         )
 
     def _of(self, model: Callable[..., object], output: object, target: object) -> object:
-        """The loss of an output; GpudocError with the model's place when one of torch's losses does not take it."""
+        """The loss of an output; GpudocError with the model's file and line if a loss of torch rejects it."""
         assert self._loss is not None
         try:
             return self._loss(output, target)
@@ -252,7 +252,7 @@ class Step:
             ) from problem
 
     def count_items(self, batch: Batch) -> int:
-        """What the loss averages over: `data.items` where the config names it, else the number of samples."""
+        """The number of items that the loss averages over: `data.items` if the config names it, else the samples."""
         return num_samples(batch) if self._count is None else int(self._count(batch))
 
     @staticmethod
@@ -296,12 +296,12 @@ def is_stream(dataset: Dataset) -> bool:
 
 
 def load_workload(source: str) -> Workload:
-    """The workload named 'quickstart', 'images' or by a cfg.yaml; nothing of the user's is imported yet."""
+    """The workload named 'quickstart', 'images' or by a cfg.yaml; imports no code of the user yet."""
     return Workload(load_config(source))
 
 
 def model_fingerprint(model: nn.Module) -> str:
-    """Twelve hex digits over names, shapes, types and classes; the same whether wrapped by DDP, compiled or not."""
+    """Twelve hex digits over names, shapes, types and classes; wrapping by DDP or compiling does not change them."""
     rows = [
         f"{name} {tuple(tensor.shape)} {tensor.dtype} {tensor.requires_grad}"
         for name, tensor in (*model.named_parameters(), *model.named_buffers())
@@ -327,7 +327,7 @@ def _kinds(output: object) -> str:
 
 
 def _forward_of(model: object) -> str:
-    """Where the model's forward stands: ' (net.py:12)'; '' where that is not known."""
+    """The place of the model's forward in the code: ' (net.py:12)'; '' if unknown."""
     for name in ("module", "_orig_mod"):
         while isinstance(inner := getattr(model, name, None), nn.Module):
             model = inner

@@ -1,4 +1,4 @@
-"""cfg.yaml as data: what is trained, on what, how. Nothing is imported while it is read."""
+"""cfg.yaml as data: model, training data and settings. Reading it imports nothing."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _check_target(text: str) -> str:
 
 
 TargetName = Annotated[str, AfterValidator(_check_target)]
-# no file of gpudoc is needed to train or tune a script that reads one of its own
+# a script that reads its own config needs no file of gpudoc for training or tuning
 _OF_A_SCRIPT = "if your own script reads this file, use gpudoc train -- python train.py, which needs no gpudoc config"
 
 
@@ -175,7 +175,7 @@ class Train(ConfigSection):
 
     @property
     def policy(self) -> Policy | None:
-        """The activation checkpointing that is asked for, False where it is forbidden; None where it is left open."""
+        """The requested activation checkpointing, False if it is forbidden; None if the config leaves it open."""
         asked = self.activation_checkpointing
         return None if asked == "auto" else asked if asked != "off" else False
 
@@ -210,7 +210,7 @@ class Config(ConfigSection):
         return names
 
     def digest(self) -> str:
-        """Twelve hex digits that change when anything in the file changes, whatever the spelling."""
+        """Twelve hex digits that change with any value in the file, but not with its spelling."""
         text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -234,7 +234,7 @@ def load_config(source: str) -> LoadedConfig:
         config = validate(document, document.data, Config, "config")
         return LoadedConfig(name=source, folder=Path.cwd(), config=config, builtin=True)
     path = Path(source)
-    # `exists` of the standard library fails for a name that is too long, and for a folder that may not be entered
+    # `Path.exists` fails for a name that is too long, and for a folder without permission
     if not path.suffix and not os.path.exists(path):  # noqa: PTH110
         raise GpudocError(f"{source}: no such file or built-in workload{nearest(source, BUILTIN)}")
     document = read_document(path, "config")
@@ -249,19 +249,19 @@ def load_config(source: str) -> LoadedConfig:
 
 
 def _is_of_a_script(data: object) -> bool:
-    """Whether none of a config's own sections is there: then it most likely belongs to a training script."""
+    """Whether the file has none of a config's sections: then it most likely belongs to a training script."""
     return isinstance(data, Mapping) and bool(data) and not {"model", "data", "loss", "optimizer"} & set(data)
 
 
 def _check_builtin_module(config: Config, document: YamlDocument) -> None:
-    """Reserve `gpudoc.` for the built-in workloads, since a config has no business with the program's own code."""
+    """Reserve `gpudoc.` for the built-in workloads, since a config must not call the program's own code."""
     for key, target in (("model", config.model), ("data", config.data), ("loss", config.loss)):
         if target and target.target.startswith("gpudoc.") and not target.target.startswith("gpudoc.workload."):
             raise GpudocError(f"{document.name}:{document.line_of((key, 'target'))}: {target.target} is not a target")
 
 
 def _without(values: dict[str, object], *names: str) -> dict[str, object]:
-    """`values` without those of `names` that are empty: a config without them keeps the digest it always had."""
+    """`values` without the empty ones among `names`, so the digest of a config without these keys never changes."""
     return {key: value for key, value in values.items() if value or key not in names}
 
 

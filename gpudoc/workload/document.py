@@ -1,4 +1,4 @@
-"""What a person wrote in a YAML file against a model: every mistake with its line and key, all at once."""
+"""Checks a user's YAML file against a model: reports every mistake with its line and key, all at once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def read_document(path: Path, what: str) -> YamlDocument:
-    """The YAML in `path`; GpudocError naming file, line and column when it cannot be read."""
+    """The YAML in `path`; GpudocError naming file, line and column if it cannot be read."""
     try:
         return read_yaml(path, what)
     except UnreadableError as problem:
@@ -66,7 +66,7 @@ def _similar_files(path: Path) -> str:
 
 
 def _describe(document: YamlDocument, model: type[BaseModel], error: Mapping[str, object]) -> tuple[str, str]:
-    """Where a mistake stands ('file:line: key: ') and what it is, apart, so that a union's branches can be joined."""
+    """The place of a mistake ('file:line: key: ') and its text, separate so that a union's branches can be joined."""
     raw = error["loc"]
     location = tuple(part for part in raw if isinstance(part, str | int)) if isinstance(raw, tuple) else ()
     names_a_key = error["type"] in ("extra_forbidden", "missing")
@@ -100,7 +100,7 @@ def _join_branches(mistakes: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def _as_written(document: YamlDocument, location: Location, *, keep_last: bool) -> Location:
-    """`location` without the parts pydantic adds for the branches of a union, which stand in no file."""
+    """`location` without the parts that pydantic adds for the branches of a union, which are not in the file."""
     kept: Location = ()
     for index, part in enumerate(location):
         if (*kept, part) in document.lines or (keep_last and index == len(location) - 1):

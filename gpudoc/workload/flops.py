@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts while it is active. `model` is what the model asks for, `again` what blocks compute a second time.
+    """Counts while it is active. `model` are the model's own operations, `again` those that blocks recompute.
 
-    What a compiled function does is not seen.
+    It cannot see the operations of a compiled function.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""A workload whose input pipeline costs something: an image folder read with Pillow, and a small convolutional net.
+"""A workload with a costly input pipeline: an image folder read with Pillow, and a small convolutional net.
 
 `python -m gpudoc.workload.images FOLDER` draws such a folder: shapes of random colour, place and size on noise.
 """
@@ -22,7 +22,7 @@ from gpudoc.errors import GpudocError
 from gpudoc.shell import quote_path
 
 CLASSES = ("circle", "square", "triangle", "cross", "ring", "bars", "diamond", "dots")
-# what the built-in workload reads: where it is missing, few are drawn within seconds
+# the folder of the built-in workload: if it is missing, a few pictures are drawn within seconds
 BUILT_IN = Path("images-data")
 _PER_CLASS, _FEW_PER_CLASS = 250, 100
 _SUFFIXES = (".jpg", ".jpeg", ".png")
@@ -111,7 +111,7 @@ def draw_folder(folder: Path, *, per_class: int, size: int = 256, seed: int = 0)
 
 
 def draw_once(folder: Path) -> None:
-    """The folder that the built-in workload reads, whole or not at all; who draws it second takes the first one's."""
+    """Draw the built-in workload's folder, whole or not at all; if two processes draw it, the first one's counts."""
     whole = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
         draw_folder(whole, per_class=_FEW_PER_CLASS)

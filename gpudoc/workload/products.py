@@ -1,4 +1,4 @@
-"""The products of a step, where nearly all of its arithmetic is: which operations they are, and what each costs."""
+"""The products of a step, which are nearly all of its arithmetic: their operations, and the cost of each."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def flops_of(func: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], out:
     if name == _FLASH_FOR_CPU:
         return _attention_flops(args[0], args[1], args[2])
     if name == f"{_FLASH_FOR_CPU}_backward":
-        # five products of the forward's size against two, one of them the recomputed scores
+        # five products of the forward's size instead of two; one of them recomputes the scores
         return _attention_flops(args[1], args[2], args[3]) * 5 // 2
     formula = flop_registry.get(func._overloadpacket)
     return 0 if formula is None else int(formula(*args, **kwargs, out_val=out))

@@ -1,4 +1,4 @@
-"""The quickstart: a byte-level transformer on text that every Python installation carries, its standard library."""
+"""The quickstart: a byte-level transformer on text of every Python installation, its standard library."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class Text(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
         return {"inputs": window[:-1], "targets": window[1:]}
 
     def fingerprint(self) -> str:
-        """A digest of the text, since another Python version carries other sources."""
+        """A digest of the text, since other Python versions contain different sources."""
         return hashlib.sha256(self._text).hexdigest()[:16]
 
     def report(self, mean_loss: float) -> Mapping[str, float]:
-        """Bits per byte for a mean loss in nats, and what compressors and byte counts reach on the same text."""
+        """Bits per byte for a mean loss in nats, and those of compressors and byte frequencies on the same text."""
         seen = bytes(self._text[: self._count * self.context + 1])
         return {"bits_per_byte": mean_loss / math.log(2), **baselines(seen)}
 
@@ -133,7 +133,7 @@ class ByteTransformer(nn.Module):
 
 
 def build_model(hidden_dim: int = 128, n_layers: int = 3, n_heads: int = 4, context: int = 64) -> ByteTransformer:
-    """The quickstart's model; ValueError when the heads do not divide the width."""
+    """The quickstart's model; ValueError if the heads do not divide the width."""
     if hidden_dim % n_heads:
         raise ValueError(f"hidden_dim {hidden_dim} is not a multiple of n_heads {n_heads}")
     return ByteTransformer(hidden_dim, n_layers, n_heads, context)

@@ -1,4 +1,4 @@
-"""Activation checkpointing for any model: of repeated blocks, what a policy says is computed again in backward."""
+"""Activation checkpointing for any model: backward recomputes the parts of repeated blocks that a policy selects."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _Contexts = tuple[AbstractContextManager[object], AbstractContextManager[object]]
 _HAS_SELECTIVE = hasattr(torch.utils.checkpoint, "create_selective_checkpoint_contexts")
-# how torch says that a block does not do in backward what it did in forward, or changed what was kept
+# torch's messages if a block differs between forward and backward, or changed a kept tensor
 _REFUSALS = ("selective activation checkpoint", "encountered during backward but not found in storage")
 
 
@@ -40,20 +40,20 @@ def policies_for(model: nn.Module) -> tuple[bool, int]:
 
 
 def policies_of(workload: Workload) -> tuple[bool, int]:
-    """The same of a workload's model, which takes no memory for it; nothing where it cannot be built so."""
+    """The same for a workload's model, built without memory; (False, 0) if that fails."""
     try:
         with torch.device("meta"):
             return policies_for(workload.build_model())
     except Exception:
-        # the user's code runs where it was not written for
+        # the user's code was not written for the meta device
         return False, 0
 
 
 def apply(model: nn.Module, policy: Policy = True) -> int:
-    """Recompute the model's repeated blocks from now on as `policy` says; how many, 0 when it has none.
+    """Recompute the model's repeated blocks from now on as `policy` says; returns their number, 0 if it has none.
 
-    Names do not change. A later call takes the place of an earlier one. A model with its own switch
-    (`gradient_checkpointing_enable`) is asked to do it itself. GpudocError where the model does not allow the policy.
+    Names do not change. A later call replaces an earlier one. A model with its own switch
+    (`gradient_checkpointing_enable`) is asked to do it itself. GpudocError if the model does not allow the policy.
     """
     if not policy:
         return 0
@@ -78,7 +78,7 @@ def apply(model: nn.Module, policy: Policy = True) -> int:
             f"activation_checkpointing {policy}: the model has {len(blocks)} repeated blocks",
             hint=f"--set activation_checkpointing=blocks:{len(blocks)}",
         )
-    # the last blocks' activations are the first to go in backward: what lies longest is spared first
+    # backward frees the last blocks' activations first, so the policy spares those that are held longest
     for block in blocks[:count]:
         _wrap(block, selectively=policy == SELECTIVE)
     return count
@@ -99,7 +99,7 @@ def find_blocks(model: nn.Module) -> list[nn.Module]:
 
 
 def _has_own_switch(model: nn.Module) -> bool:
-    # transformers' models all have the method; those that cannot do it say so and raise when asked
+    # all models of transformers have the method; those without support say so and raise if it is called
     can = getattr(model, "supports_gradient_checkpointing", True)
     return bool(can) and callable(getattr(model, "gradient_checkpointing_enable", None))
 
@@ -129,7 +129,7 @@ def _is_block(module: nn.Module) -> bool:
 
 
 def _wrap(block: nn.Module, *, selectively: bool) -> None:
-    # a later policy takes the place of an earlier one
+    # a later policy replaces an earlier one
     inner = getattr(block.forward, "plain", block.forward)
 
     def forward(*args: object, **kwargs: object) -> object:
@@ -138,8 +138,8 @@ def _wrap(block: nn.Module, *, selectively: bool) -> None:
         call = functools.partial(inner, **kwargs)
         if not torch.compiler.is_compiling():
             return checkpoint(call, *args, use_reentrant=False, context_fn=contexts)
-        # a compiled backward repeats what computes activations, and no change of a buffer; of contexts it takes
-        # dispatch modes alone
+        # a compiled backward repeats the computation of activations, but no change of a buffer; the only contexts
+        # that it accepts are dispatch modes
         if selectively:
             return checkpoint(call, *args, use_reentrant=False, context_fn=_keeping_products)
         return checkpoint(call, *args, use_reentrant=False)
@@ -165,7 +165,7 @@ def _keeping_products() -> _Contexts:
 
 @contextmanager
 def _selective_forward(block: nn.Module, kept: AbstractContextManager[object]) -> Iterator[None]:
-    """The second forward with what is `kept`, which knows the block's own operations and no copies of buffers."""
+    """The second forward in the context `kept`, which expects only the block's own operations, no copies of buffers."""
     try:
         with _second_forward(block), kept:
             yield
@@ -189,7 +189,7 @@ _this_thread = threading.local()
 
 @contextmanager
 def _second_forward(block: nn.Module) -> Iterator[None]:
-    """The second forward must not move batch norm's running statistics a second time."""
+    """Restores the buffers: the second forward must not update batch norm's running statistics again."""
     _this_thread.depth = getattr(_this_thread, "depth", 0) + 1
     buffers = [buffer for buffer in block.buffers() if buffer is not None]
     copies = [buffer.detach().clone() for buffer in buffers]

@@ -1,4 +1,4 @@
-"""From 'package.module:name' to the object, importing only what the user allowed."""
+"""Finds the object of 'package.module:name'; imports only modules that the user allowed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Allowed:
 
 
 def resolve(target: str, allowed: Allowed) -> Callable[..., object]:
-    """The class or function that `target` names; GpudocError when it is not allowed, not found or not callable."""
+    """The class or function that `target` names; GpudocError if it is not allowed, not found or not callable."""
     module_name, _, attribute = target.partition(":")
     found = _import(module_name, target, allowed)
     if attribute not in vars(found):
@@ -60,7 +60,7 @@ def call(target: str, function: Callable[..., object], arguments: Mapping[str, o
 
 
 def check_arguments(target: str, function: Callable[..., object], arguments: Mapping[str, object]) -> None:
-    """GpudocError when `function` does not take `arguments`, with the nearest name that it takes."""
+    """Raises GpudocError with the nearest valid name if `function` does not take `arguments`."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -76,7 +76,7 @@ def check_arguments(target: str, function: Callable[..., object], arguments: Map
 
 
 def takes(function: Callable[..., object], parameter: str) -> bool:
-    """Whether `function` has a parameter of that very name."""
+    """Whether `function` has a parameter of exactly that name."""
     try:
         return parameter in inspect.signature(function).parameters
     except (TypeError, ValueError):
@@ -89,7 +89,7 @@ def _import(module_name: str, target: str, allowed: Allowed) -> object:
         raise GpudocError(
             f"{target}: this config may not import {module_name.partition('.')[0]}", hint=_how_to_allow(module_name)
         )
-    # a built-in workload has the current folder for its own, whatever lies there, and needs nothing of it
+    # a built-in workload has the current folder as its own, but needs nothing from it
     if not _is_one_of(module_name, ALWAYS_ALLOWED) and str(allowed.folder) not in sys.path:
         sys.path.insert(0, str(allowed.folder))
     try:

@@ -1,4 +1,4 @@
-"""Starting from weights that exist: a file's tensors put into a new model, and what did not match, named."""
+"""Starts from existing weights: copies a file's tensors into a new model, and names those that do not match."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from gpudoc.units import format_bytes
 from gpudoc.workload.config import Weights
 
 INDEX = ".index.json"
-# what a folder of weights is looked through for, best first
+# the files to look for in a folder of weights, best first
 _IN_A_FOLDER = ("model.safetensors", f"model.safetensors{INDEX}", "pytorch_model.bin", f"pytorch_model.bin{INDEX}")
-# where training scripts keep the weights of a file that holds more than weights
+# the keys under which training scripts store weights in a file with more content
 _INSIDE = ("state_dict", "model_state_dict", "model", "module")
 _SHOWN = 6
 
@@ -34,9 +34,9 @@ Read = Callable[[], torch.Tensor]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightsMatch:
-    """What a file and a model have in common: names that were loaded, and what either has alone.
+    """The comparison of a file and a model: loaded names, and names that only one of the two has.
 
-    `misshapen` holds sentences: names on both sides whose shapes differ, which are not loaded.
+    `misshapen` holds sentences about names on both sides with different shapes, which are not loaded.
     """
 
     file: str
@@ -52,7 +52,7 @@ class WeightsMatch:
         return not (self.missing or self.unexpected or self.misshapen)
 
     def sentences(self) -> list[str]:
-        """What was loaded, then what was not, a sentence for each kind."""
+        """A sentence about the loaded tensors, then one for each kind of mismatch."""
         said = [f"weights: {len(self.loaded)} tensors ({format_bytes(self.num_bytes)}) from {self.file}"]
         if self.missing:
             said.append(f"the file lacks {_some(self.missing)}: left as the model initialises them")
@@ -64,10 +64,10 @@ class WeightsMatch:
 
 
 def load_weights(model: nn.Module, weights: Weights, folder: Path) -> WeightsMatch:
-    """Copy the tensors of `weights.file`, seen from `folder`, into `model`, in the model's own types.
+    """Copy the tensors of `weights.file`, a path relative to `folder`, into `model`, in the model's own types.
 
-    GpudocError for a file that cannot be read, for one without a tensor that fits, and, where `weights.strict`, for any
-    tensor that has no counterpart. The model is unchanged then.
+    GpudocError for a file that cannot be read, for one without a tensor that fits, and, if `weights.strict`, for any
+    tensor without a counterpart. The model is unchanged then.
     """
     path = _find(folder / Path(weights.file).expanduser())
     with _opened(path) as (shapes, read):
@@ -96,7 +96,7 @@ def load_weights(model: nn.Module, weights: Weights, folder: Path) -> WeightsMat
 
 
 def _renamed(shapes: Mapping[str, torch.Size], weights: Weights) -> dict[str, str]:
-    """From a name in the model to the name in the file, for all names that `prefix` lets through."""
+    """The name in the file by the name in the model, for all names that begin with `prefix`."""
     return {weights.into + key.removeprefix(weights.prefix): key for key in shapes if key.startswith(weights.prefix)}
 
 
@@ -130,12 +130,12 @@ def _opened(path: Path) -> Iterator[_Tensors]:
 
 
 def _parts(path: Path) -> list[Path]:
-    """The files of a model that is kept in several, from their index; else the file alone."""
+    """The files that an index names, if `path` is an index; else only the file itself."""
     if not path.name.endswith(INDEX):
         return [path]
     try:
         names = json.loads(path.read_text("utf-8"))["weight_map"].values()
-        # an index names its neighbours, and no other place on this machine
+        # only files in the index's own folder are read
         found = [path.parent / Path(str(name)).name for name in dict.fromkeys(names)]
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as problem:
         raise GpudocError(f"model.weights: {path} is not an index of weights: {problem!r}") from problem
@@ -157,7 +157,7 @@ _FIRST_SAFE = (2, 6)
 
 
 def load_plain(file: Path) -> object:
-    """What a file of torch.save holds, if it is nothing but tensors and plain values; GpudocError with an older torch.
+    """The content of a file of torch.save, if it has only tensors and plain values; GpudocError with an older torch.
 
     Before 2.6, `weights_only` could be made to run code (CVE-2025-32434).
     """
@@ -171,7 +171,7 @@ def load_plain(file: Path) -> object:
 
 
 def _of_torch(file: Path) -> _Tensors:
-    """The tensors of a file of torch.save, which is unpickled with nothing but tensors and plain values allowed."""
+    """The tensors of a file of torch.save; unpickling allows only tensors and plain values."""
     try:
         content = load_plain(file)
     except GpudocError:
@@ -183,7 +183,7 @@ def _of_torch(file: Path) -> _Tensors:
             hint="where it was created, run safetensors.torch.save_file(model.state_dict(), 'model.safetensors')",
         ) from problem
     except Exception as problem:
-        # on bytes that are no pickle torch's reader stumbles in many ways
+        # torch's reader raises many kinds of errors on bytes that are not a pickle
         if is_out_of_memory(problem):
             raise
         raise GpudocError(f"model.weights: {file} is not a file of torch.save: {problem!r}") from problem
@@ -216,7 +216,7 @@ def _complaint(match: WeightsMatch) -> str:
 
 
 def _way_out(match: WeightsMatch, weights: Weights) -> str:
-    """A prefix with which more would match, where there is one; else how to load what does match."""
+    """A prefix with which more tensors would match, if there is one; else how to load those that match."""
     for name in match.unexpected:
         for other in match.missing:
             if name.endswith("." + other) and not weights.prefix:

@@ -18,20 +18,20 @@ from gpudoc.process.arguments import own_module
 from gpudoc.process.ending import how_it_ended
 from gpudoc.temporary import TemporaryFolder
 
-# from a shared or lazily loaded disk torch and CUDA's libraries take minutes for many ranks
+# many ranks take minutes to load torch and CUDA's libraries from a shared or lazily loaded disk
 JOIN_S = 180.0
-# once all are ready; shorter than the silence after which the measuring process is given up, so that a hang here costs
-# only this case
+# after all ranks are ready; shorter than the silence after which the parent gives the measuring process up, so that a
+# hang here costs only this case
 TIMEOUT_S = 50.0
 _SIGN_S = 5.0
-# a rank that the driver holds back cannot be waited for
+# a rank may be stuck in the driver, so waiting for its end has a limit
 KILL_S = 5.0
 PROGRAM = own_module("gpudoc.bench.collective")
 
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """One process of the group, a child of this one in its session, and the files with what it says."""
+    """One process of the group, a child of this one in its session, and the files with its output."""
 
     process: subprocess.Popen[bytes]
     out: Path
@@ -41,10 +41,10 @@ class Rank:
 def measure(
     backend: str, kind: str, ranks: int, sizes: Sequence[int], is_alive: Callable[[], None] = lambda: None
 ) -> dict[int, list[float]]:
-    """Seconds of each all-reduce by size, from `ranks` processes, all gone afterwards; `is_alive` is called meanwhile.
+    """Seconds of each all-reduce by size, from `ranks` processes, which all end afterwards; calls `is_alive` meanwhile.
 
-    RuntimeError with the last words of the rank that failed, with who did not come within JOIN_S, or with what hung for
-    TIMEOUT_S.
+    RuntimeError with the last words of the failed rank, with the ranks that did not join within JOIN_S, or if the ranks
+    hang for TIMEOUT_S.
     """
     with TemporaryFolder("reduce") as folder:
         started = [_start(folder, rank, ranks, (backend, kind, *map(str, sizes))) for rank in range(ranks)]
@@ -61,7 +61,7 @@ def measure(
 
 
 def _start(folder: Path, rank: int, ranks: int, arguments: Sequence[str]) -> Rank:
-    # files, since NCCL_DEBUG=INFO would fill a pipe that nobody reads
+    # files, because NCCL_DEBUG=INFO would fill a pipe that nobody reads
     out, errors = folder / f"out.{rank}", folder / f"errors.{rank}"
     place = (str(rank), str(ranks), str(os.getpid()), str(folder / "meeting"))
     with out.open("wb") as said, errors.open("wb") as failed:
@@ -70,7 +70,7 @@ def _start(folder: Path, rank: int, ranks: int, arguments: Sequence[str]) -> Ran
 
 
 def _wait_for_all(started: Sequence[Rank], is_alive: Callable[[], None]) -> None:
-    """Until every rank is about to join."""
+    """Wait until every rank is about to join."""
     began = sign = time.monotonic()
     while late := [str(rank) for rank, one in enumerate(started) if READY not in one.out.read_text()]:
         _check(started)
@@ -86,7 +86,7 @@ def _wait_for_all(started: Sequence[Rank], is_alive: Callable[[], None]) -> None
 
 
 def _wait(started: Sequence[Rank]) -> None:
-    """Until every rank has ended."""
+    """Wait until every rank has ended."""
     deadline = time.monotonic() + TIMEOUT_S
     while not all(codes := [one.process.poll() == 0 for one in started]):
         _check(started)
@@ -136,10 +136,10 @@ def run(bench: Bench) -> Iterator[RawReading]:
 
 
 def absent_because(bench: Bench) -> str:
-    """Why nothing can be reduced here; '' where it can."""
+    """Why an all-reduce is not possible here; '' if it is."""
     if bench.plan.num_gpus < 2:
         return "there is only one GPU"
-    # its ranks need a context on GPUs on which this process has the only one
+    # its ranks need a context on GPUs where this process already has the only one
     return (
         "the GPUs are in an exclusive compute mode, which allows only one process on each"
         if bench.plan.is_exclusive

@@ -20,7 +20,7 @@ from gpudoc.bench.cases import (
 from gpudoc.bench.model import Case
 
 CPU_CASES: tuple[Case, ...] = (cpu_clock.CASE, cpu_memory.CASE, cpu_matmul.CASE, loader.CASE, folder.CASE)
-# what a host case takes beside GPU cases, of what it takes alone
+# the time of a host case in a GPU run, as a share of its time in a CPU run
 HOST_SHARE = 0.35
 CUDA_CASES: tuple[Case, ...] = (
     cuda_launch.CASE,
@@ -29,7 +29,7 @@ CUDA_CASES: tuple[Case, ...] = (
     cuda_matmul.CASE,
     cuda_peers.CASE,
     all_reduce.CASE,
-    # the CPU feeds the GPU: on a machine with one it is measured too, more briefly
+    # the CPU feeds the GPU, so a GPU run measures it too, more briefly
     *(replace(case, share=case.share * HOST_SHARE) for case in CPU_CASES),
 )
 

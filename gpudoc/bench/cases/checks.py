@@ -14,7 +14,7 @@ NUM_WORDS = 4096
 def check_product(
     left: torch.Tensor, right: torch.Tensor, out: torch.Tensor, input_epsilon: float = 0.0, scale: float = 1.0
 ) -> str:
-    """'' when some rows and columns of `out` agree with float64 to rounding, else by how much they do not.
+    """'' if some rows and columns of `out` agree with float64 within rounding, otherwise the size of the error.
 
     `input_epsilon` is the relative rounding of the inputs inside the unit (2^-10 for tf32); `scale` multiplies it.
     """
@@ -39,7 +39,7 @@ def check_product(
 
 
 def check_copy(source: torch.Tensor, target: torch.Tensor) -> str:
-    """'' when two byte tensors, wherever they live, hold the same: a sum of all words, and single words in place."""
+    """'' if two byte tensors on any devices are equal, by the sum of all words and by single words; else the error."""
     import torch
 
     words = [tensor.view(torch.int64) for tensor in (source, target)]
@@ -52,8 +52,8 @@ def check_copy(source: torch.Tensor, target: torch.Tensor) -> str:
 
 
 def spread(length: int, count: int) -> torch.Tensor:
-    """`count` indices from 0 to the last of `length`, evenly apart; shape (count,), int64."""
+    """`count` evenly spaced indices from 0 to the last of `length`; shape (count,), int64."""
     import torch
 
-    # in integers: from 2^24 on float32 has no number for every index, and rounds the last one past the end
+    # in integers, because from 2^24 on float32 cannot hold every index, and rounds the last one past the end
     return torch.arange(count) * (length - 1) // (count - 1)

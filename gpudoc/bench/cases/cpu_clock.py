@@ -1,4 +1,4 @@
-"""The CPU's clock during the run, and the vector instructions it does per cycle: what ceilings are made of."""
+"""The CPU's clock during the run, and its vector instructions per cycle: the basis of the ceilings."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SIZES = (512, 1024, 2048)
 LARGE = 4096
 MANY_THREADS = 8
-# a point that would last this many times its seconds is left out, and said
+# a point that would last this many times its seconds is left out and reported
 PATIENCE = 4.0
 
 
@@ -36,7 +36,7 @@ def choose_points(threads: int, quick: bool) -> tuple[CpuProduct, ...]:
     seconds, and one thread in fp32.
     """
     if quick:
-        # a product that few cores need a tenth of a second for is the least that keeps many busy
+        # only a product that takes few cores a tenth of a second keeps many cores busy
         sizes = SIZES if threads >= MANY_THREADS else SIZES[:2]
         alone = (CpuProduct("fp32", 1024, 1),) if threads > 1 else ()
         return (*alone, *(CpuProduct(dtype, size, threads) for dtype in ("fp32", "bf16") for size in sizes))
@@ -52,7 +52,7 @@ def choose_points(threads: int, quick: bool) -> tuple[CpuProduct, ...]:
 
 
 def run(bench: Bench) -> Iterator[RawReading]:
-    """Rows 'cpu_matmul' in GFLOP/s (2 n^3 operations), each product checked against float64 on some of its rows."""
+    """Rows 'cpu_matmul' in GFLOP/s (2 n^3 operations); some rows of each product are checked against float64."""
     import torch
 
     points = choose_points(bench.plan.threads, bench.plan.quick)

@@ -1,7 +1,7 @@
 """Memory bandwidth of the CPU: read, write, copy and triad beyond the caches, and copy over all sizes.
 
-Bytes are counted as STREAM counts them: what the program reads and writes, without the lines that the CPU fetches
-before it overwrites them.
+Bytes are counted like in STREAM: the program's own reads and writes, without the lines that the CPU fetches before it
+overwrites them.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 SCALAR = 3.0
 CURVE = tuple(KIB * 4**power for power in range(3, 9))  # 64 KiB to 64 MiB
-# of a cache that is shown larger than a quarter of this, as in a virtual machine, it is measured how much one gets
+# if a reported cache exceeds a quarter of this, as in a virtual machine, its usable size is measured
 TRUSTED = 256 * MIB
-# half an array that is read so much faster than the whole lies in a cache
+# an array still gains from a cache if its half is read this many times faster than the whole
 CACHED = 1.15
 LOOKS = 3
-# what one sample works on: the next piece of the arrays each time, so that none is in a cache when its turn comes
+# bytes per sample: each sample uses the next piece of the arrays, so that no piece is in a cache at its turn
 PIECE = 64 * MIB
 FEWEST_PIECES = 4
 
 
 def array_bytes(plan_llc_bytes: int, memory_bytes: int, is_cached: Callable[[int], bool]) -> int:
-    """Bytes of one array: four times the last-level cache, as STREAM asks; less where memory is short, and less of a
-    large cache as soon as `is_cached`, asked for a number of bytes, says that they go beyond what is really there.
+    """Bytes of one array: four times the last-level cache, as STREAM requires; less if memory is short, and less for a
+    large cache once `is_cached` says that an array of that size exceeds the cache that is really there.
     """
     wanted = max(128 * MIB, 4 * plan_llc_bytes) if plan_llc_bytes else TRUSTED
     most = min(wanted, max(MIB, memory_bytes // 8), 4 * GIB)
@@ -44,7 +44,7 @@ def array_bytes(plan_llc_bytes: int, memory_bytes: int, is_cached: Callable[[int
 
 
 def is_cached(size: int) -> bool:
-    """Whether an array of `size` bytes still gains from the caches: its first half, read again and again, is faster."""
+    """Whether an array of `size` bytes still gains from the caches: repeated reads of its first half are faster."""
     import torch
 
     whole = torch.arange(size // 8, dtype=torch.float64)
@@ -63,14 +63,14 @@ def is_cached(size: int) -> bool:
 
 def run(bench: Bench) -> Iterator[RawReading]:
     """Rows memory_read, _write, _copy and _triad in GB/s at all threads and one (quick: _copy only); memory_curve by
-    size. The bytes of an array are in the context: they follow from what was measured, so they name no row.
+    size. The bytes of an array are in the context, not in the row's name, because they depend on a measurement.
     """
     import torch
 
     plan = bench.plan
     torch.set_num_threads(plan.threads)
     size = array_bytes(plan.last_level_cache_bytes, plan.memory_bytes, is_cached)
-    # every value different, and made by all threads: random numbers of this many bytes would take seconds
+    # all values differ, and all threads make them: this many random numbers would take seconds
     source = torch.arange(size // 8, dtype=torch.float64)
     ring = _Ring(source, source.mul(0.5), torch.zeros_like(source))
     wanted = [
@@ -80,7 +80,7 @@ def run(bench: Bench) -> Iterator[RawReading]:
         if count == plan.threads or name == "memory_copy" or not plan.quick
     ]
     curve = CURVE[::2] if plan.quick else CURVE
-    # the curve's points are short: the arrays of the big rows are there already
+    # the curve's points are short, since the arrays of the big rows exist already
     seconds = bench.point_s(len(wanted) + len(curve) // 2)
     for name, moved, count, action in wanted:
         torch.set_num_threads(count)
@@ -110,7 +110,7 @@ Action = Callable[[_Piece], object]
 
 
 class _Ring:
-    """Three arrays in pieces that are worked on in turn, and which of them were since `touched` was emptied."""
+    """Three arrays in pieces that are used in turn; `touched` holds the pieces used since it was cleared."""
 
     def __init__(self, source: Tensor, other: Tensor, target: Tensor) -> None:
         length = max(1, min(source.numel() // FEWEST_PIECES, PIECE // 8))
@@ -140,7 +140,7 @@ def _actions() -> tuple[tuple[str, int, Action], ...]:
 
 
 def _check(name: str, ring: _Ring) -> str:
-    """'' when the row's passes left the right bytes in the pieces that they touched, else what is wrong with them."""
+    """'' if the row's passes left the right bytes in the pieces that they touched, otherwise a text with the error."""
     right = all(_is_right(name, ring.pieces[place]) for place in ring.touched)
     return "" if right else f"{name} returned different bytes from those written"
 

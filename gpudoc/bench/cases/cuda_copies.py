@@ -22,16 +22,16 @@ QUICK_SIZES = (4 * KIB, MIB, 16 * MIB, 256 * MIB)
 PAGEABLE_SIZES = (64 * KIB, MIB, 16 * MIB, 256 * MIB)
 BOTH_SIZES = (16 * MIB, 256 * MIB)
 LATENCY_BYTES = 4 * KIB
-# copies inside one sample, so that a small one is not lost in the resolution of the events (0.5 microseconds)
+# several copies form one sample, so that small ones are long enough for the events' resolution (0.5 microseconds)
 SAMPLE_BYTES, MAX_COPIES = 64 * MIB, 16
 BATCH = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Buffers:
-    """Bytes on the host, ordinary and page-locked (None where that was refused), and two buffers on the device.
+    """Bytes on the host, ordinary and page-locked (None if the system refused), and two buffers on the device.
 
-    Page-locked are only as many as the system locks.
+    The page-locked buffers are only as large as the system locks.
     """
 
     pageable: Tensor
@@ -42,7 +42,7 @@ class Buffers:
 
 
 def usable_sizes(sizes: Sequence[int], host_bytes: int, device_bytes: int) -> list[int]:
-    """The sizes of which three fit into an eighth of the host's memory and two into a third of the device's."""
+    """The sizes up to an eighth of the host's memory of which two fit into a third of the device's."""
     return [size for size in sizes if size <= host_bytes // 8 and size <= device_bytes // 6]
 
 
@@ -154,7 +154,7 @@ def _both(bench: Bench, buffers: Buffers, size: int, seconds: float) -> RawReadi
 
 
 def _pageable(bench: Bench, buffers: Buffers, size: int, seconds: float) -> Iterator[RawReading]:
-    """Ordinary memory is copied through a staging buffer by the host itself: only the host's clock sees all of it."""
+    """Time copies of ordinary memory: the host copies through a staging buffer, so only its own clock sees it all."""
     host = buffers.pageable[:size].clone()
     pairs = (("h2d", buffers.device_in[:size], host), ("d2h", host, buffers.device_out[:size]))
     for name, target, source in pairs:

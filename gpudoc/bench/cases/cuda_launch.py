@@ -1,4 +1,4 @@
-"""What it costs to start a kernel: queued one after another, and waited for each time."""
+"""The cost of starting a kernel: many queued without waiting, and one at a time with waiting."""
 
 from __future__ import annotations
 

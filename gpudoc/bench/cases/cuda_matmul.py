@@ -24,12 +24,12 @@ TILE_ROWS, TILE_COLUMNS = 128, 256
 BURST, BURST_S = 10, 0.3
 REST_S = 0.3
 SUSTAINED_S, QUICK_SUSTAINED_S = 2.0, 0.5
-# one sample of sustained work: long beside the events, short beside the changes of the clock
+# one sample of sustained work: long compared with the events, short compared with changes of the clock
 SAMPLE_S = 0.05
 TF32_EPSILON = 2.0**-10
 # Hopper's sums in the tensor core keep about 14 bits of each addition (DeepSeek-V3 technical report, 3.3.2)
 FAST_EPSILON = 2.0**-7
-# types, with the capability from which torch multiplies them on tensor cores or at all
+# types, with the lowest capability for which torch multiplies them (on tensor cores, if any)
 FIRST_CAPABILITY = {"fp32": (5, 0), "tf32": (8, 0), "fp16": (5, 3), "bf16": (8, 0), "fp8": (8, 9), "int8": (7, 5)}
 
 
@@ -54,14 +54,14 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """One product ready to run: what to call, and how to check what it left."""
+    """One product ready to run: the function to call, and the check of its result."""
 
     multiply: Callable[[], object]
     check: Callable[[], str]
 
 
 def wave_shape(sm_count: int, side: int, depth: int) -> Shape:
-    """The nearly square shape about `side` wide whose tiles are a whole number of waves over `sm_count`."""
+    """The nearly square shape about `side` wide whose tiles fill `sm_count` in a whole number of waves."""
     best = (float("inf"), 1, 1)
     for down in range(1, 2 * side // TILE_ROWS + 1):
         for across in range(1, 2 * side // TILE_COLUMNS + 1):
@@ -83,7 +83,7 @@ def choose_shapes(sm_count: int, memory_bytes: int, quick: bool) -> tuple[Shape,
 
 
 def choose_dtypes(capability: tuple[int, int], quick: bool = False) -> tuple[str, ...]:
-    """The types a card of this capability multiplies; when `quick`, those that training uses first."""
+    """The types that a card of this capability multiplies; if `quick`, only the usual types of training."""
     every = tuple(dtype for dtype, first in FIRST_CAPABILITY.items() if capability >= first)
     if not quick:
         return every
@@ -102,7 +102,7 @@ def run(bench: Bench) -> Iterator[RawReading]:
         try:
             yield from _one_type(bench, dtype, shapes, burst_s, sustained_s)
         except (RuntimeError, AttributeError, TypeError) as error:
-            # a library without this type on this card; a lost card fails the synchronisation and ends the case
+            # the library lacks this type on this card; if the card is lost, synchronize fails and ends the case
             gpu.synchronize()
             bench.leave_out(f"matmul {dtype}", str(error).strip().splitlines()[0])
 
@@ -134,7 +134,7 @@ def _burst(bench: Bench, dtype: str, shape: Shape, product: Product, seconds: fl
     import torch
 
     gpu = bench.device
-    # twice the cache, so that no input of the next product is found in it
+    # twice the cache, so that it holds no input of the next product
     flush = torch.zeros(max(2 * gpu.traits.l2_bytes, 32 * MIB), dtype=torch.uint8, device=gpu.torch_device)
     one_s = _seconds_of_one(bench, product)
     num_products = max(3, min(BURST, round(BURST_S / one_s)))
@@ -161,7 +161,7 @@ def _sustained(bench: Bench, dtype: str, shape: Shape, product: Product, seconds
         times = gpu.time_each([many] * num_samples, spin=False)
         return [shape.tera_operations * num_products / one for one in times]
 
-    # the first batch is dropped as warm-up: that is the first half
+    # the first batch is dropped as warm-up; it is the first half
     return sample_gpu(bench, _row(bench, dtype, shape, "sustained"), batch, seconds)
 
 
@@ -170,7 +170,7 @@ def _seconds_of_one(bench: Bench, product: Product) -> float:
 
 
 def make_product(dtype: str, shape: Shape, device: str) -> Product:
-    """Random operands of `dtype`; RuntimeError where this card or library has no such product."""
+    """Random operands of `dtype`; RuntimeError if this card or library has no such product."""
     import torch
 
     left = torch.randn(shape.rows, shape.depth, device=device)
@@ -193,7 +193,7 @@ def _plain(left: torch.Tensor, right: torch.Tensor, tf32: bool = False) -> Produ
 
     out = torch.empty(left.shape[0], right.shape[1], dtype=left.dtype, device=left.device)
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
-    # 16-bit sums may be split and added in 16 bits; that is the result's own rounding a few times over
+    # 16-bit sums may be split and added in 16 bits; that adds the result's own rounding a few more times
     epsilon = TF32_EPSILON if tf32 else float(torch.finfo(left.dtype).eps)
     return Product(lambda: torch.mm(left, right, out=out), lambda: check_product(left, right, out, epsilon))
 
@@ -217,12 +217,12 @@ def _fp8(left: torch.Tensor, right: torch.Tensor) -> Product:
     out = torch.empty(left.shape[0], right.shape[1], dtype=torch.bfloat16, device=left.device)
 
     def multiply() -> object:
-        # fast accumulation is what training in fp8 uses; without it Hopper adds up outside of the tensor cores too
+        # training in fp8 uses fast accumulation; without it Hopper also adds outside of the tensor cores
         return torch._scaled_mm(
             low_left, low_right.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True, out=out
         )
 
-    # indexing is not defined for fp8, so the check is given the same values in half precision
+    # indexing is not defined for fp8, so the check gets the same values in half precision
     return Product(multiply, lambda: check_product(low_left.half(), low_right.t().half(), out, FAST_EPSILON))
 
 

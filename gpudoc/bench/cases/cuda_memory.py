@@ -19,13 +19,13 @@ BATCH = 5
 
 
 def buffer_bytes(l2_bytes: int, free_bytes: int) -> int:
-    """Bytes of each of three buffers: 16 times the cache, at least 512 MiB, no more than a sixth of what is free."""
+    """Bytes of each of three buffers: 16 times the cache, at least 512 MiB, at most 2 GiB or a sixth of free memory."""
     wanted = max(512 * MIB, 16 * l2_bytes)
     return min(wanted, 2 * GIB, free_bytes // 6) // 256 * 256
 
 
 def run(bench: Bench) -> Iterator[RawReading]:
-    """Rows device_read, device_write, device_copy, device_triad in GB/s, counted as STREAM counts."""
+    """Rows device_read, device_write, device_copy, device_triad in GB/s, counted as in STREAM."""
     import torch
 
     gpu = bench.device

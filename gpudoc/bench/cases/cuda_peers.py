@@ -1,4 +1,4 @@
-"""Copies from each GPU to each other: which pairs reach each other directly, and how fast."""
+"""Copies from each GPU to every other: which pairs have direct access, and how fast they are."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ BATCH = 4
 
 
 def ordered_pairs(num_gpus: int) -> tuple[tuple[int, int], ...]:
-    """Every (source, target) with source and target apart."""
+    """Every (source, target) pair of two different GPUs."""
     return tuple((a, b) for a in range(num_gpus) for b in range(num_gpus) if a != b)
 
 
 def run(bench: Bench) -> Iterator[RawReading]:
-    """Rows p2p in GB/s for every ordered pair, with direct='yes' where one GPU may read the other's memory."""
+    """Rows p2p in GB/s for every ordered pair, with direct='yes' if one GPU may read the other's memory."""
     import torch
 
     pairs = ordered_pairs(bench.plan.num_gpus)
@@ -38,7 +38,7 @@ def _measure(bench: Bench, source: int, target: int, seconds: float) -> RawReadi
     direct = "yes" if torch.cuda.can_device_access_peer(target, source) else "no"
     origin = torch.randint(0, 256, (COPY_BYTES,), dtype=torch.uint8, device=f"cuda:{source}")
     arrival = torch.zeros(COPY_BYTES, dtype=torch.uint8, device=f"cuda:{target}")
-    # a copy between GPUs runs on the stream of its source: the events have to be recorded there
+    # a copy between GPUs runs on the stream of its source, so the events must be recorded there
     sender = CudaGpu(source)
     parameters: dict[str, Parameter] = {"from": source, "to": target, "direct": direct, "bytes": COPY_BYTES}
     row = Row(name="p2p", unit="GB/s", parameters=parameters, device=bench.device.name)

@@ -1,4 +1,4 @@
-"""Matrix multiplication for as long as a card takes to become as hot as it gets: how it begins, and how it ends."""
+"""Matrix multiplication until a card has reached its full heat: the speed at the start and at the end."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from gpudoc.bench.cases.cuda_matmul import SAMPLE_S, Shape, choose_dtypes, choos
 from gpudoc.bench.model import Case, RawReading
 from gpudoc.bench.sampling import Bench
 
-# the parts of the span that are told: a tenth at its begin and a tenth at its end
+# the reported parts of the span: a tenth at its start and a tenth at its end
 _PART = 0.1
-# nothing is heard of a batch while it runs
+# the worker sends no message while a batch runs
 _BATCH_S = 1.0
 
 
@@ -47,7 +47,7 @@ def run(bench: Bench) -> Iterator[RawReading]:
         batches.append(_Batch(at, time.monotonic(), samples))
         bench.is_alive()
     part = (batches[-1].ended_s - began) * _PART
-    # at least one batch each, and none in both
+    # at least one batch for each part, and no batch in both
     first = [one for one in batches[:-1] if one.began_s < began + part] or batches[:1]
     last = [one for one in batches[1:] if one.ended_s > batches[-1].ended_s - part and one not in first]
     yield _reading(bench, "soak_start", dtype, shape, first)
@@ -72,7 +72,7 @@ def _reading(bench: Bench, name: str, dtype: str, shape: Shape, batches: Sequenc
 CASE = Case(
     name="soak",
     meaning="matrix multiplication until the GPU is as hot as it gets",
-    # its time is its own and comes on top of what the others share
+    # its time comes on top of the time that the other cases share
     share=1e-9,
     absent_because=lambda _: "",
     run=run,

@@ -1,4 +1,4 @@
-"""Read speed of a data folder, cold and warm: the kernel's page cache is asked, not assumed."""
+"""Read speed of a data folder, cold and warm: the state of the kernel's page cache is read, not assumed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_FILES = 4000
 MAX_BYTES = 1024 * MIB
 MAX_BYTES_QUICK = 128 * MIB
 BLOCK_BYTES = MIB
-# above this share of pages still in memory after eviction, a read is not called cold
+# a read is not called cold if more than this share of pages is still in memory after eviction
 COLD_SHARE = 0.02
 
 
@@ -29,7 +29,7 @@ def find_files(folder: Path, max_bytes: int) -> list[Path]:
     """Readable, non-empty regular files below `folder` in name order, up to `max_bytes` and MAX_FILES in all."""
     found: list[Path] = []
     total = 0
-    # the first file is always taken, however large: reading stops by time
+    # the first file is always taken, however large, because reading stops by time
     for path in sorted(itertools.islice((p for p in folder.rglob("*") if p.is_file()), 20 * MAX_FILES)):
         if total >= max_bytes or len(found) >= MAX_FILES:
             break
@@ -48,7 +48,7 @@ def evict(files: Sequence[Path]) -> None:
 
 
 def resident_share(files: Sequence[Path]) -> float | None:
-    """The share of the files' pages in the page cache (`fincore FILE`), 0 to 1; None where mincore cannot say."""
+    """The share of the files' pages in the page cache (`fincore FILE`), 0 to 1; None if mincore fails."""
     libc = ctypes.CDLL(None, use_errno=True)
     pages = resident = 0
     for path in files[:200]:
@@ -86,7 +86,7 @@ def read_gb_per_s(files: Sequence[Path], threads: int, limit_s: float) -> float:
 
 
 def run(bench: Bench) -> Iterator[RawReading]:
-    """Rows folder_read in GB/s, cache=cold and warm; cache=unknown when the kernel keeps what it was asked to drop."""
+    """Rows folder_read in GB/s, cache=cold and warm; cache=unknown if the kernel keeps pages that it should drop."""
     files = find_files(Path(bench.plan.data), MAX_BYTES_QUICK if bench.plan.quick else MAX_BYTES)
     seconds = bench.point_s(2)
     threads = max(1, bench.plan.threads)

@@ -1,4 +1,4 @@
-"""What it costs to bring one batch from a DataLoader worker: no reading, no decoding, only collate and transport."""
+"""The cost of one batch from a DataLoader worker: only collate and transport, without reading or decoding."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def run(bench: Bench) -> Iterator[RawReading]:
 def _batches(num_workers: int) -> Iterator[Tensor]:
     from torch.utils.data import DataLoader
 
-    # a sequential sampler over an endless set: a shuffled one would first make a list of all its indices
+    # a sequential sampler over an endless set, because a shuffled one would first make a list of all indices
     samples: Any = ReadySamples()
     return iter(DataLoader(samples, batch_size=BATCH, num_workers=num_workers, worker_init_fn=start_worker))
 

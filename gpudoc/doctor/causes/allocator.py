@@ -34,23 +34,23 @@ _ALLOCATED = (
     Pattern(rf"(?:Currently\s+allocated\s*:|MPS\s+allocated:)\s+{_SIZE}", IGNORECASE),
 )
 _RESERVED = Pattern(rf"{_SIZE}\s+reserved\s+in\s+total\s+by\s+PyTorch\b", IGNORECASE)
-# before torch 1.4 the message gave what was held and not in use
+# before torch 1.4 the message gave the memory held but not in use
 _CACHED = Pattern(rf"{_SIZE}\s+cached\b", IGNORECASE)
 _UNALLOCATED = Pattern(rf"{_SIZE}\s+is\s+reserved\s+by\s+PyTorch\s+but\s+unallocated", IGNORECASE)
 _OWN = Pattern(rf"this\s+process\s+has\s+{_SIZE}\s+memory\s+in\s+use", IGNORECASE)
 _OTHER = Pattern(rf"Process\s+(\d+)\s+has\s+{_SIZE}\s+memory\s+in\s+use", IGNORECASE)
 _GPU = Pattern(r"(?:\bGPU|Allocation\s+on\s+device)\s+(\d+)", IGNORECASE)
-# what set_per_process_memory_fraction left it, as the asynchronous allocator writes it: 17179869184 GiB without one
+# the limit of set_per_process_memory_fraction, as the asynchronous allocator writes it: 17179869184 GiB without one
 _LIMIT = Pattern(rf"PyTorch\s+limit\s+\(set\s+by[^)]*\)\s*:\s+{_SIZE}", IGNORECASE)
-# how far behind its first words one message reaches
+# how many characters one message may have from its first words on
 _REACH = 1_300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutOfMemory:
-    """One message of the allocator; sizes in bytes, None where its format does not say.
+    """One message of the allocator; sizes in bytes, None if its format does not give them.
 
-    `limit` is what the program set for itself, None where that is no less than the card.
+    `limit` is the program's own limit, None if that is not less than the card's memory.
     """
 
     line: Line
@@ -69,8 +69,8 @@ class OutOfMemory:
     def strangers(self) -> tuple[tuple[int, int], ...]:
         """Processes (pid, bytes) that are not this one.
 
-        Inside a container the message may list this very process under the number it has outside: then what it holds
-        and what PyTorch allocated do not fit on the card together.
+        Inside a container, the message may list this very process under the number that it has outside: then its memory
+        and PyTorch's allocation do not fit on the card together.
         """
         mine = self.allocated or 0
         card = self.total if self.total is not None else math.inf
@@ -78,17 +78,17 @@ class OutOfMemory:
 
     @property
     def unallocated(self) -> int | None:
-        """Bytes that PyTorch holds and does not use: reserved minus allocated."""
+        """Bytes that PyTorch holds but does not use: reserved minus allocated."""
         if self.reserved is None or self.allocated is None:
             return None
         return self.reserved - self.allocated
 
     @property
     def outside(self) -> int | None:
-        """Bytes in use on the card that are not this process's; before torch 2.1 also its own CUDA context counts."""
+        """Bytes in use on the card outside this process; before torch 2.1 they include its own CUDA context."""
         if self.total is None or self.free is None:
             return None
-        # a driver that cannot tell (WSL, some containers) writes 17179869184 GiB
+        # a driver that does not know the value (WSL, some containers) writes 17179869184 GiB
         own = self.own if self.own is not None and self.own <= self.total else self.reserved
         if own is None and self.is_asynchronous:
             own = self.allocated
@@ -96,7 +96,7 @@ class OutOfMemory:
 
 
 def read(text: CleanText) -> tuple[OutOfMemory, ...]:
-    """Every message of the allocator in the text, first to last; those with numbers come before those without."""
+    """Every message of the allocator in the text, in order; messages with numbers come before those without."""
     messages = list(_messages(text))
     return tuple(sorted(messages, key=lambda m: m.total is None))
 
@@ -109,7 +109,7 @@ def _messages(text: CleanText) -> Iterator[OutOfMemory]:
             continue
         last = head.start
         part = text.flat[head.start : head.start + _REACH]
-        # a second message begins where the words come again behind the first one's numbers
+        # a second message begins if the words come again after the first one's numbers
         again = Pattern(r"(?:CUDA|HIP)\s+out\s+of\s+memory").search(part[60:])
         part = part[: again.start() + 60] if again else part
         yield _parse(part, head.line)

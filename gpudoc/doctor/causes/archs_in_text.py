@@ -1,4 +1,4 @@
-"""Whether the torch that a text reports has code for the GPU that it reports."""
+"""Whether the torch in a text has code for the GPU in it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _FAILS = words(
 def _find_arch(text: CleanText, evidence: Evidence) -> Iterator[Finding | Skip]:
     machine = evidence.machine
     said = text.find(NOT_COMPATIBLE)
-    # the kernels of another package are missing, torch's are not spoken of
+    # another package's kernels are missing, and the text says nothing about torch's
     if said is not None and other_source(text) is not None and text.find(OF_TORCH) is None:
         return
     archs = known(machine.torch.arch_list) or archs_of(built_for(machine))
@@ -50,7 +50,7 @@ def _find_arch(text: CleanText, evidence: Evidence) -> Iterator[Finding | Skip]:
         listed = known(machine.torch.arch_list) is not None
         sure = 0.95 if said else 0.85 if listed else 0.7
         if not said and not listed:
-            # which wheel it is was concluded from its version alone, or torch finds nothing to complain about
+            # the wheel is only concluded from its version, or torch itself does not complain
             concluded = known(machine.torch.cuda_version) is None
             sure = 0.4 if concluded else 0.6 if machine.torch.is_available is True else sure
             if concluded and text.find(_FAILS) is None:
@@ -69,7 +69,7 @@ _NAMED_CUDA = Pattern(r"(?i)\b(?:cuda|cudatoolkit)\W{0,3}(?:version\W{0,3})?(1[0
 
 
 def _runs_on_named(text: CleanText, machine: Machine, capability: tuple[int, int]) -> bool:
-    """Whether a build for the CUDA that the text names with torch would run, where torch's own was only concluded."""
+    """Whether a build for the CUDA named in the text would run; False if the CUDA of torch itself is known."""
     if known(machine.torch.cuda_version) is not None or known(machine.torch.arch_list) is not None:
         return False
     named = text.find(_NAMED_CUDA)
@@ -88,17 +88,17 @@ _OLD_AMD = words(
 
 
 def _arch_by_message(text: CleanText, capability: tuple[int, int] | None, fits: bool) -> Iterator[Finding | Skip]:
-    """The messages that do not say themselves which end of the list the card is beyond; the others are signatures."""
+    """Messages that do not say at which end the card is beyond the list; the other messages are signatures."""
     between = text.find(words(r"minimum and maximum cuda capability supported by this library"))
     generic = text.find(words(r"no kernel image is available", "invalid device function", "NoKernelImageForDevice"))
     said = between or generic
     if said and capability is not None:
-        # no wheel ever had code for both ends: an old card was dropped, a new one is not in yet
+        # no wheel ever had code for both ends: an old card was dropped, a new one is not included yet
         name = "gpu_older_than_wheel_archs" if capability < (7, 5) else "gpu_newer_than_wheel_archs"
         source, sure = ("torch", 0.9) if between else ("error", 0.72)
         yield Finding(id=name, confidence=sure, evidence=(quote(said, source),))
     elif generic and fits:
-        # torch's own wheel has code for this GPU: something built beside it has none
+        # torch's own wheel has code for this GPU, so an extension lacks it
         yield Finding(id="extension_missing_arch", confidence=0.55, evidence=(quote(generic, "error"),))
     elif generic and (polaris := text.find(_OLD_AMD)):
         seen = (quote(polaris, "GPU"), quote(generic, "error"))

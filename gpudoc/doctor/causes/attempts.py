@@ -1,4 +1,4 @@
-"""What the end of a job of many ranks shows by its kind alone, where no line of the first rank says why it ended."""
+"""Judge a many-rank job's end by its kind alone, if no line of the first rank says why it ended."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Skip, ob
 from gpudoc.doctor.ranks import rank_rows
 from gpudoc.units import format_ranks
 
-# how the ranks that ended is known, not why: a line that says it counts more
+# only how the rank ended is known, not why: a line that says why counts more
 _SURE = 0.7
 _MOST_FOLLOWERS = 3
 

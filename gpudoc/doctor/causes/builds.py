@@ -1,4 +1,4 @@
-"""torch's build against the GPU and its driver: accelerator, CUDA version, compiled code, a tiny kernel."""
+"""Compare torch's build with the GPU and its driver: accelerator, CUDA version, compiled code, a tiny kernel."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from gpudoc.knowledge.drivers import cuda_of_driver, driver_floor, driver_runs_c
 from gpudoc.knowledge.wheels import fit
 from gpudoc.patterns import Pattern
 
-# SIGKILL and SIGTERM come from others
+# SIGKILL and SIGTERM are not here: they come from other processes
 _DIED = Pattern(r"^ended by SIG(?:SEGV|ILL|BUS|ABRT|FPE) while asking: import torch$")
 _OF_JETSONS = {"sm_53", "sm_62", "sm_72", "sm_87", "sm_101", "sm_110"}
 _NO_CODE = ("no kernel image", "not compatible with the current PyTorch", "invalid device function")
 
 
 def nvidia_gpu_in_reach(machine: Machine) -> bool:
-    """Whether an NVIDIA GPU is in the machine and meant for this process: a container without access has none."""
+    """Whether the machine has an NVIDIA GPU that is meant for this process; a container without access has none."""
     if live.nvml_gpus(machine) or live.is_jetson(machine):
         return True
     if known_or(machine.container.kind, "none") != "none" and not live.gpu_nodes(machine):
@@ -76,7 +76,7 @@ def find_jetson_wheel(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 def find_driver_too_old(evidence: Evidence) -> Iterator[Finding | Skip]:
-    """A driver of an older CUDA major version than torch was built with; minor versions are compatible."""
+    """A driver for an older CUDA major version than torch's; minor versions are compatible."""
     machine = evidence.machine
     built = machine.torch.cuda_version
     if isinstance(built, Absent):
@@ -99,13 +99,13 @@ def find_driver_too_old(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 def _driver_version(machine: Machine) -> str:
-    # the libraries' version is left out: without their module they say nothing of the driver that runs
+    # the libraries' version is left out: without their module it says nothing about the running driver
     known = (machine.driver.nvml_driver_version, machine.driver.module_version)
     return next((version for version in known if not isinstance(version, Absent)), "unknown")
 
 
 def _driver_cuda(machine: Machine) -> tuple[int, int] | Absent:
-    """What NVML says, else what the table says of the module's version."""
+    """The driver's CUDA version from NVML, else from the table by the module's version."""
     said = machine.driver.cuda_version
     if not isinstance(said, Absent):
         return said
@@ -114,7 +114,7 @@ def _driver_cuda(machine: Machine) -> tuple[int, int] | Absent:
 
 
 def find_archs(evidence: Evidence) -> Iterator[Finding | Skip]:
-    """GPUs for which torch has no code, because they are newer than the build or were dropped from it."""
+    """GPUs for which torch has no code because they are newer than the build or were dropped from it."""
     machine = evidence.machine
     archs = machine.torch.arch_list
     if isinstance(archs, Absent) or machine.torch.accelerator != "cuda" or live.is_jetson(machine):
@@ -150,7 +150,7 @@ def _only(cause: str) -> Finder:
 
 
 def find_failed_kernel(evidence: Evidence) -> Iterator[Finding | Skip]:
-    """A tiny kernel that failed though nothing before it was wrong."""
+    """A tiny kernel that failed for another reason than missing code."""
     machine = evidence.machine
     failed = [c for c in _checks(machine) if c.error and not any(word in c.error for word in _NO_CODE)]
     if failed:
@@ -185,7 +185,7 @@ def find_no_torch(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 def find_hung_import(evidence: Evidence) -> Iterator[Finding | Skip]:
-    """torch that did not import within the deadline."""
+    """A torch that did not import within the deadline."""
     failure = evidence.machine.probe_failures.get("torch", "")
     if failure.startswith("no answer"):
         seen = (live.observe("torch", failure, "probe"),)
@@ -193,7 +193,7 @@ def find_hung_import(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 def find_dying_import(evidence: Evidence) -> Iterator[Finding | Skip]:
-    """torch whose import ends the process by a signal that its own code causes."""
+    """A torch whose import ends the process by a signal that its own code causes."""
     failure = evidence.machine.probe_failures.get("torch", "")
     if _DIED.search(failure):
         yield Finding(id="torch_import_crashes", confidence=0.95, evidence=(live.observe("torch", failure, "probe"),))

@@ -31,13 +31,13 @@ def _find_cpu_only(text: CleanText, evidence: Evidence) -> Iterator[Finding | Sk
     yield Finding(id="cpu_only_torch", confidence=sure, severity=severity, evidence=tuple(seen))
 
 
-# a wheel that is named by its address is no index
+# the address of a wheel is not an index
 _INDEX = Pattern(r"download\.pytorch\.org/whl/(?:nightly/)?cu(\d{2,3})\b(?!/\S*\.whl)")
 _PLAIN_INSTALL = Pattern(r"(?m)^[^\n]{0,60}\bpip3? install (?![^\n]*(?:whl/|index-url|\+cu|-f http))[^\n]*\btorch\b")
 
 
 def _find_fallback(text: CleanText, evidence: Evidence) -> Iterator[Finding | Skip]:
-    """An index that PyTorch never had, or PyPI on Windows: pip falls back to the build without CUDA, without a word."""
+    """An index that PyTorch never had, or PyPI on Windows: pip silently falls back to the build without CUDA."""
     if known(evidence.machine.torch.accelerator) == "cuda":
         return
     index = text.find(_INDEX)
@@ -55,7 +55,7 @@ _TAGGED = Pattern(r"(?i)\btorch[\w =:.'\"-]{0,24}?\d\.\d+\.\d+\+cu(\d{2})(\d)\b"
 
 
 def _find_changing_builds(text: CleanText, _: Evidence) -> Iterator[Finding | Skip]:
-    """One environment in which an installation replaced torch's CUDA generation by another."""
+    """An environment in which an installation replaced torch's CUDA generation with another."""
     mentions = list(text.find_all(_TAGGED))
     installs = text.find(words(r"\b(?:pip3?|uv|poetry|conda) (?:install|add|sync)\b"))
     if installs and len({m[1] for m in mentions}) > 1:
@@ -119,7 +119,7 @@ _COMPAT = words(r"/compat\b", "forward compat", r"\bcuda-compat\b")
 
 
 def _find_two_versions(text: CleanText, _: Evidence) -> Iterator[Finding | Skip]:
-    """The kernel module's version and the library's, as files and packages state them: unequal."""
+    """A kernel module and a driver library whose versions differ, as files and packages state them."""
     kernel, library = text.find(_KERNEL_MODULE), text.find(_LIBRARY)
     if kernel is None or library is None or text.find(_COMPAT):
         return

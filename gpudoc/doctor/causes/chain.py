@@ -14,7 +14,7 @@ from gpudoc.frozen import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ChainLink:
-    """One link: what looks at it, and the causes that it can name."""
+    """One link: the function that examines it, and the causes that it can name."""
 
     name: str
     look: Callable[[Evidence], Iterator[Finding | Skip]]
@@ -111,7 +111,7 @@ CAUSES: tuple[str, ...] = tuple(dict.fromkeys(cause for link in LINKS for cause 
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """How far the chain holds: what was found at the link where it ended, and which links could not be looked at."""
+    """How far the chain holds: the findings up to the link where it ended, and the links that could not be examined."""
 
     ended: int
     findings: tuple[Finding, ...]
@@ -119,7 +119,7 @@ class Walk:
 
 
 def walk(evidence: Evidence) -> Walk:
-    """Go link by link until one is broken or left out on purpose; a warning is kept and the walk goes on."""
+    """Examine link by link until one is broken or left out on purpose; a warning is kept, and the walk goes on."""
     skips: list[tuple[int, Skip]] = []
     warnings: list[Finding] = []
     for place, link in enumerate(LINKS):

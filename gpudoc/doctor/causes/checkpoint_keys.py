@@ -1,4 +1,4 @@
-"""Keys of a checkpoint against those of the model: what a wrapper put in front of every name, found by comparison."""
+"""Compare a checkpoint's keys with the model's, to find the prefix that a wrapper put before every name."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from gpudoc.doctor.model import Finding, Skip, observe
 from gpudoc.facts.readers.model import CleanText
 from gpudoc.patterns import Pattern
 
-# torch prints the missing keys before the unexpected ones; each list is cut after what a comparison needs
+# torch prints the missing keys before the unexpected ones; each list is cut to the length that a comparison needs
 _MISSING = Pattern(r"(?i)missing[_ ]key(?:\(s\)|s)?\b[^\"'\n]{0,40}(?P<keys>(?:[\"'][\w.]+[\"'](?:,\s*)?){1,30})")
 _UNEXPECTED = Pattern(r"(?i)unexpected[_ ]key(?:\(s\)|s)?\b[^\"'\n]{0,40}(?P<keys>(?:[\"'][\w.]+[\"'](?:,\s*)?){1,30})")
 _KEY = Pattern(r"[\"']([\w.]+)[\"']")
-# what DataParallel, DDP, torch.compile, FSDP and DeepSpeed's engine call the model inside them
+# the names that DataParallel, DDP, torch.compile, FSDP and DeepSpeed's engine give to the model inside them
 _WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "_forward_module.")
 
 
 def _find_prefix(text: CleanText) -> Iterator[Finding | Skip]:
-    """Missing and unexpected keys that are the same names, but for what stands before or between."""
+    """Missing and unexpected keys that are the same names except for a prefix or an infix."""
     missing, unexpected = text.find(_MISSING), text.find(_UNEXPECTED)
     if missing is None or unexpected is None:
         return

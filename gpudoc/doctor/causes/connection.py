@@ -1,4 +1,4 @@
-"""Where a GPU hangs: the slot that it stands in, and the memory node."""
+"""Check the place of a GPU: its slot, and its memory node."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpudoc.doctor.model import Evidence, Finder, Finding, Remedy, Severity, Ski
 from gpudoc.facts.model import Absent, Machine, PciDevice
 from gpudoc.facts.topology import NVIDIA
 
-# half the lanes or one generation less costs only programs that copy much; a quarter costs each that trains on several
+# half the link costs only programs that copy much; a quarter costs every training on several GPUs
 _LITTLE_OF_THE_LINK = 0.5
 
 
@@ -28,7 +28,7 @@ class _Slot(NamedTuple):
 
 
 def find_slot(evidence: Evidence) -> Iterator[Finding | Skip]:
-    """A GPU whose slot has fewer lanes, or slower ones, than the GPU alone could use."""
+    """A GPU whose slot has fewer or slower lanes than the GPU could use."""
     machine = evidence.machine
     if not isinstance(machine.host.cpu_flags, Absent) and "hypervisor" in machine.host.cpu_flags:
         yield Skip("the slots of a virtual machine are not real")
@@ -52,9 +52,9 @@ def find_slot(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 def find_node(evidence: Evidence) -> Iterator[Finding | Skip]:
-    """A process that may only run on CPUs of another memory node than every GPU hangs on.
+    """A process that may run only on CPUs of a memory node to which no GPU is attached.
 
-    Bound to the node of one of several GPUs it may well be that GPU's process, and a GPU of node -1 hangs on none.
+    A process bound to the node of one of several GPUs may be that GPU's process; a GPU of node -1 belongs to no node.
     """
     machine = evidence.machine
     allowed, num_nodes = machine.host.numa_nodes_usable, machine.host.numa_nodes

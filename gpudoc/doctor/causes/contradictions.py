@@ -1,4 +1,4 @@
-"""What a text states twice and cannot both be: a mask and the devices left, a card and a precision, two releases."""
+"""Find statements of a text that contradict each other: a mask and the devices, a card and a precision, releases."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gpudoc.patterns import Pattern
 
 _FAILS = words(r"\berrors?\b|\w+Error\b", r"\bfail\w*", r"\bcrash\w*", r"\bnans?\b", r"\bslow\w*")
 
-# what CUDA says when not one device is left
+# CUDA's messages if no device is left
 _NONE_LEFT = words(
     "No CUDA GPUs are available",
     "no CUDA-capable device is detected",
@@ -39,12 +39,12 @@ _OTHER_REASON = words(
     r"\+cpu\b|not compiled with CUDA",
     r"\bError 80\d\b",
 )
-# CUDA stops at the first entry that names no device
+# CUDA stops at the first entry that does not name a device
 _MASK = Pattern(
     r"\b(?:CUDA|HIP|ROCR)_VISIBLE_DEVICES['\"]?\s*(?:\]\s*)?(?:[=:,]|\bto\b|\bis\b)\s*(?:['\"]\s*)?"
     r"(-1\b|\d+(?=\s|['\",;)\]}`]|\.(?!\d)|$)|['\"]{2})"
 )
-# programs make a mask of this option; what counts devices would say "invalid device ordinal"
+# programs turn this option into a mask; one that passed it as a number would get "invalid device ordinal"
 _OPTION = Pattern(
     r"(?i)(?:--(?:gpus?|gpu[_-]?ids?|device[_-]?ids?|cuda[_-]?device)[= ]+|"
     r"\b(?:CUDA_ID|GPU_?IDS?|GPU_?NUM|CUDA_?DEVICES?|DEVICE_?IDS?)=)['\"\[]?([1-9]\d?)\b"
@@ -52,7 +52,7 @@ _OPTION = Pattern(
 
 
 def _find_masked(text: CleanText, evidence: Evidence) -> Iterator[Finding | Skip]:
-    """A mask whose first entry is beyond the devices that are there, and no device is left."""
+    """A mask whose first entry is beyond the existing devices, so that no device is left."""
     left = text.find(_NONE_LEFT)
     none = left or text.find(_SEES_NONE)
     if none is None or text.find(_OTHER_REASON):
@@ -78,7 +78,7 @@ _NO_GPU = words(
 
 
 def _find_told_cuda(text: CleanText, evidence: Evidence) -> Iterator[Finding | Skip]:
-    """The CUDA of the driver, as somebody quotes nvidia-smi, does not run the one that torch is built with."""
+    """The driver's CUDA, as quoted from nvidia-smi, does not run the CUDA that torch is built with."""
     machine = evidence.machine
     offered = text.find(_SMI_CUDA)
     if offered is None or known(machine.driver.module_version) is not None:
@@ -95,7 +95,7 @@ def _named_build(text: CleanText) -> tuple[int, int] | None:
 
 
 def _find_other_source(text: CleanText) -> Iterator[Finding | Skip]:
-    """The source file that has no kernel for the card is none of torch's."""
+    """The source file without a kernel for the card is not one of torch's."""
     named = other_source(text)
     if named is not None and text.find(words("is not compatible with the current PyTorch")) is None:
         yield Finding(id="extension_missing_arch", confidence=0.85, evidence=(quote(named, "source file"),))
@@ -111,7 +111,7 @@ _RECENT = (2, 5)
 
 
 def _find_old_macos(text: CleanText, evidence: Evidence) -> Iterator[Finding | Skip]:
-    """MPS that is not available on a macOS from before the one that this torch asks for."""
+    """MPS that is not available because the macOS is older than this torch needs."""
     system, missing = text.find(_MACOS), text.find(_MPS_FALSE)
     if system is None or missing is None:
         return
@@ -134,7 +134,7 @@ _FIRST_WITH_BF16 = (8, 0)
 
 
 def _find_bf16(text: CleanText, evidence: Evidence) -> Iterator[Finding | Skip]:
-    """bf16 switched on for a card from before Ampere, and something fails."""
+    """bf16 is switched on for a card older than Ampere, and something fails."""
     found = text.find(_BF16_ON)
     capabilities = _capabilities(evidence.machine)
     if found is None or not capabilities or max(capabilities.values()) >= _FIRST_WITH_BF16 or not text.find(_FAILS):

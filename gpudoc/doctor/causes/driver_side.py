@@ -1,4 +1,4 @@
-"""The later links of the chain: what NVML answers, what the environment hides, what cuInit answers."""
+"""The later links of the chain: NVML's answer, GPUs hidden by the environment, cuInit's answer."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from gpudoc.facts.model import NOT_SUPPORTED, Absent, Fact, Gpu, GpuProcess, Mac
 from gpudoc.knowledge.error_numbers import cause_of_error
 from gpudoc.patterns import Pattern
 
-# a worker that was asking one of these was inside the driver, not still starting on a busy machine
+# a probe that was in one of these calls was inside the driver, not still starting on a busy machine
 _IN_DRIVER = Pattern(r": (?:nvml[A-Z]|cu[A-Z]|loading libcuda|attributes of)")
 _HIDDEN = "visible_devices_hides_gpu"
-# another code from every GPU of several is the driver's, from one of them its own
+# an unknown code from every one of several GPUs is the driver's fault; from one of them, that GPU's own
 _SICK_DRIVER, _SICK_GPU = ("driver_in_bad_state", 0.6), ("gpu_not_answering", 0.85)
 
 
@@ -25,7 +25,7 @@ def look_at_nvml(evidence: Evidence) -> Iterator[Finding | Skip]:
     machine = evidence.machine
     code = machine.driver.nvml_code
     failure = machine.probe_failures.get("nvml", code.reason if isinstance(code, Absent) else "")
-    # a hanging question shows that there is a driver, whatever could be read of the bus
+    # a call that hangs shows that there is a driver, whatever the bus shows
     known = live.nvidia_is_there(machine) or live.is_wsl(machine) or code == 0 or _IN_DRIVER.search(failure)
     if live.is_jetson(machine) or not known:
         return
@@ -49,9 +49,9 @@ def look_at_nvml(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 def _not_answering(machine: Machine, silence: str, what: str) -> Iterator[Finding | Skip]:
-    """A question that hung, that was not answered in time, or that killed the process which asked it.
+    """Judge a call that hung, was not answered in time, or killed the process that made it.
 
-    A driver that starts GPUs is silent for seconds, too: it hangs where not even a signal ends the question, or where
+    A driver that is starting GPUs is silent for seconds, too: it hangs only if not even a signal ends the call, or if
     it has reported an error.
     """
     seen = (live.observe(what, silence, "probe"),)
@@ -94,7 +94,7 @@ def _capabilities(machine: Machine) -> Observation:
 
 
 def _look_at_handles(machine: Machine) -> Iterator[Finding | Skip]:
-    """GPUs that NVML counts and will not talk about."""
+    """GPUs that NVML counts but does not answer for."""
     gpus = live.nvml_gpus(machine)
     known = [(gpu, gpu.nvml_code) for gpu in gpus if not isinstance(gpu.nvml_code, Absent)]
     # code 4: another user's or another job's GPU
@@ -132,7 +132,7 @@ def look_at_mask(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 def look_at_modes(evidence: Evidence) -> Iterator[Finding | Skip]:
-    """GPUs that are set so that no program can use them: MIG without instances, compute mode."""
+    """GPUs whose settings let no program use them: MIG without instances, compute mode."""
     gpus = live.nvml_gpus(evidence.machine)
     unread: list[tuple[str, int]] = []
     for cause, why_closed in (("mig_enabled_no_instance", _without_instance), ("compute_mode_exclusive", _closed)):
@@ -150,7 +150,7 @@ def look_at_modes(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 def _without_instance(gpu: Gpu) -> Fact[str]:
-    """Why MIG leaves nothing to compute on; '' when it does not."""
+    """Why MIG leaves nothing to compute on; '' if it leaves something."""
 
     def instances(mig_instances: int) -> str:
         return "" if mig_instances else "MIG is on, no instance"
@@ -162,7 +162,7 @@ def _without_instance(gpu: Gpu) -> Fact[str]:
 
 
 def _closed(gpu: Gpu) -> Fact[str]:
-    """Why the compute mode lets no further program in; '' when it does."""
+    """Why the compute mode lets no further program in; '' if it does."""
 
     def taken(processes: tuple[GpuProcess, ...]) -> str:
         return "compute mode exclusive_process, and taken" if processes else ""
@@ -176,7 +176,7 @@ def _closed(gpu: Gpu) -> Fact[str]:
 
 
 def look_at_cuda(evidence: Evidence) -> Iterator[Finding | Skip]:
-    """What cuInit answers; the last link before torch."""
+    """What does cuInit answer? The last link before torch."""
     machine = evidence.machine
     code = machine.driver.cu_init_code
     silent = isinstance(code, Absent) and _IN_DRIVER.search(code.reason)
@@ -222,7 +222,7 @@ def _from_code(machine: Machine, code: int, seen: tuple[Observation, ...]) -> Fi
 
 
 def _unknown_error(machine: Machine, seen: tuple[Observation, ...]) -> Finding:
-    """999 comes from nvidia_uvm, after a suspend or otherwise; in a container from a device that it may not open."""
+    """Code 999 comes from nvidia_uvm, often after a suspend; in a container, from a device that it may not open."""
     slept = live.logged(machine, "resume")[-1:]
     if live.in_container(machine) and not slept:
         return Finding(id="container_lost_gpu_cgroup", confidence=0.6, evidence=seen)

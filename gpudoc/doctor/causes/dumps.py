@@ -1,4 +1,4 @@
-"""Dumps of NCCL's flight recorder compared between ranks, and snapshots of a GPU's memory that ran out."""
+"""Compare dumps of NCCL's flight recorder between ranks, and judge snapshots of GPU memory that ran out."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from gpudoc.doctor.model import Evidence, Finder, Finding, Observation, Skip, ob
 from gpudoc.facts.readers.dumps import NOT_RECORDED, Collective, MemorySnapshot, RankTrace
 from gpudoc.units import format_bytes
 
-# of a snapshot, so many places that hold memory
+# how many of a snapshot's places that hold memory are shown
 _MOST_HOLDERS = 3
 _MOST_RANKS = 8
 
 
 def find_behind(evidence: Evidence) -> Iterator[Finding | Skip]:
-    """Ranks that never came to the collective in which the others wait, and ranks that left no dump at all."""
+    """Ranks that never reached the collective in which the others wait, and ranks that left no dump at all."""
     for group, traces in _by_group(evidence).items():
         newest = {rank: trace.last.get(group, -1) for rank, trace in traces.items()}
         front = max(newest.values())
@@ -41,7 +41,7 @@ def find_behind(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 def find_apart(evidence: Evidence) -> Iterator[Finding | Skip]:
-    """The same number of a process group's collectives that is not the same call on every rank."""
+    """A collective of a process group that is not the same call on every rank under the same number."""
     for group, traces in _by_group(evidence).items():
         calls: dict[int, dict[int, Collective]] = {}
         for rank, trace in traces.items():
@@ -63,7 +63,7 @@ def find_apart(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 def find_shortage(evidence: Evidence) -> Iterator[Finding | Skip]:
-    """A snapshot taken when memory ran out: in pieces that are too small, or full, and who holds it."""
+    """A snapshot from the moment memory ran out: its free pieces are too small, or it is full, and its holders."""
     for snapshot in () if evidence.reading is None else evidence.reading.snapshots:
         wanted = snapshot.wanted_bytes
         if wanted is None:
@@ -84,7 +84,7 @@ def find_shortage(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 def _by_group(evidence: Evidence) -> Mapping[str, dict[int, RankTrace]]:
-    """The traces of each process group by rank, where there are two or more."""
+    """The traces of each process group by rank, for groups with at least two."""
     traces = () if evidence.reading is None else evidence.reading.traces
     groups: dict[str, dict[int, RankTrace]] = {}
     for number, trace in enumerate(traces):
@@ -94,7 +94,7 @@ def _by_group(evidence: Evidence) -> Mapping[str, dict[int, RankTrace]]:
 
 
 def _owned(snapshot: MemorySnapshot) -> str:
-    """Whose the allocated memory is, as 'weights 4 GiB, optimizer 8 GiB, the rest 2 GiB'."""
+    """The owners of the allocated memory: 'weights 4 GiB, optimizer 8 GiB, activations and all else 2 GiB'."""
     rest = max(0, snapshot.allocated_bytes - sum(size for _, size in snapshot.owners))
     named = [f"{name} {format_bytes(size)}" for name, size in snapshot.owners]
     return ", ".join([*named, f"activations and all else {format_bytes(rest)}"])

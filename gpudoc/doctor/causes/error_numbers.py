@@ -1,4 +1,4 @@
-"""Numbers of faults in place of their names: errors of CUDA and NVML, and Xids that somebody retells."""
+"""Find faults by number instead of by name: errors of CUDA and NVML, and Xids that a person mentions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NUMBER = Pattern(
     r"|\bcuda ?success\b[^\n]{0,24}\((?:0 vs\.? )?(\d{1,3})(?: vs\.? 0)?\)"
     r"|\bcu(?:da)?[a-z]\w{4,40}\b[^\n]{0,160}\berror code ?[:=] ?(\d{1,3})\b"
     r"|\bcuda initiali[sz]ation failure with error:? (\d{1,3})\b"
-    # each framework retells them in its own manner
+    # each framework words these errors in its own way
     r"|\bcu(?:da)?(?:Init|Get|Device|Ctx|Driver|Runtime)\w*\b[^\n]{0,40}?"
     r"(?:return\w*|fail\w*|error|result|status|code|[:=>])[^\n\d]{0,12}(\d{2,3})(?![\d.%])"
     r"|\b(?:cuda|nvidia)\s(?:\w+\s){0,2}(?:error|failure|err|status|code)(?:\scode)?\W{0,4}(\d{2,3})(?![\d.%])"
@@ -47,7 +47,7 @@ def _find(
             return
 
 
-# "we get XID 79", "Xids 63 and 64 in the log", where no line of the log itself was pasted
+# "we get XID 79", "Xids 63 and 64 in the log", without a pasted line of the log itself
 _TOLD_XID = Pattern(r"(?i)\bxid(?:s|\s?errors?|\s?events?|\s?codes?|\s?messages?)?(?:\sof)?\W{1,3}(\d{1,3})\b")
 _XID_SURE = {"memory": 0.8, "bus": 0.85, "hardware": 0.7, "link": 0.7, "firmware": 0.85, "application": 0.55}
 

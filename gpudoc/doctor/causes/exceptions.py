@@ -1,6 +1,6 @@
-"""What a Python exception says is wrong with a program: which of a chain counts, at which line, and what it means.
+"""Find a program's fault from a Python exception: which one of a chain counts, at which line, and what it means.
 
-Where something is found of the machine too, it says which of the two explains the other.
+If there is also a finding about the machine, decides which of the two explains the other.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from gpudoc.knowledge.signature_rows import CODE, OwnRows
 from gpudoc.patterns import Pattern
 
 UNKNOWN = "error_in_code"
-# no row knows it: it is the program's, and nothing more is sure
+# no row knows the exception: the fault is in the program, and nothing more is sure
 _UNKNOWN_CONFIDENCE, _SURVIVED = 0.65, 0.4
-# what a program often expects and handles: where that fails, the failure counts and not what was expected
+# exceptions that a program often expects and handles: if the handler fails, its failure counts instead
 _EXPECTED = (
     "ImportError",
     "ModuleNotFoundError",
@@ -48,7 +48,7 @@ _SAID_PLACE = Pattern(
     r"([\w./\\-]{1,200}\.py)[`'\"]?,? (?:at |on |in )?line (\d{1,6})\b"
 )
 _MOST_BESIDE, _FEW_LINES, _PRINTED_BEFORE, _FEWEST_STEPS = 200, 25, 4, 3
-# what a log marks as a warning: '[W socket.cpp:663]', 'WARNING:root:', 'UserWarning:'
+# the marks of a warning in a log: '[W socket.cpp:663]', 'WARNING:root:', 'UserWarning:'
 _WARNS = Pattern(r"\[W(?:\d{4} [^\]]{1,40}| [\w.]{1,40}:\d{1,6})|\bWARN(?:ING)?\b|\b[A-Z]\w{2,30}Warning:")
 _ASSERTS = Pattern(r"(?i)\bassert\w*\b")
 _LONGEST_SOURCE, _LONGEST_MESSAGE = 60, 110
@@ -58,11 +58,11 @@ def _find(evidence: Evidence) -> Iterator[Finding | Skip]:
     reading = evidence.reading
     assert reading is not None
     if evidence.source != "file":
-        # what a live machine's torch said is its own matter
+        # other finders judge the output of a live machine's torch
         return
     chain = telling_chain(reading)
     if chain is None:
-        # people paste the message without the name of the exception; a long log that has none is not searched for it
+        # people paste a message without the exception's name; only the first lines of a long log without 'error' count
         is_short = len(reading.text.lines) <= _FEW_LINES or "error" in reading.text.folded
         text = reading.text if is_short else _headline(reading.text)
         found = _matching(evidence, text) if not reading.failures else []
@@ -77,7 +77,7 @@ def _find(evidence: Evidence) -> Iterator[Finding | Skip]:
     if best is None:
         root = next((one for one in candidates if one.kind), candidates[0])
         if not all(one.message for one in candidates):
-            # the paste ends before the message, and its title may have it
+            # the paste ends before the message, but its title may contain the message
             best = next(iter(_matching(evidence, _headline(reading.text), chain)), None)
     if best is None:
         if not root.kind or _OF_DEVICE.search(_written(root)) is not None:
@@ -86,7 +86,7 @@ def _find(evidence: Evidence) -> Iterator[Finding | Skip]:
     frame = place_of(chain, root) or _said_place(reading.text)
     best = replace(best, title=_title(best, root, frame), evidence=tuple(_evidence(root, frame)))
     if _is_survived(reading, chain):
-        # a line alone may be a message of what was tried again
+        # a line without a frame may be the message of a retry
         severity: Severity = "warning" if frame is not None else "info"
         best = replace(best, severity=severity, confidence=min(best.confidence, _SURVIVED))
     yield best
@@ -97,7 +97,7 @@ def _headline(text: CleanText) -> CleanText:
 
 
 def telling_chain(reading: Reading) -> ErrorChain | None:
-    """The failure that counts: the first that ended something and is not the echo of another; None without one."""
+    """The failure that counts: the first that ended something and is not the echo of another; None if there is none."""
     chains = [chain for chain in reading.failures if not chain.is_stop]
     if not chains:
         return None
@@ -105,25 +105,25 @@ def telling_chain(reading: Reading) -> ErrorChain | None:
 
 
 def _is_echo(chain: ErrorChain) -> bool:
-    """Whether it only reports that another process or thread failed."""
+    """Whether the chain only reports that another process or thread failed."""
     root = _candidates(chain)[0]
     return not root.kind or _PASSED_ON.search(_written(root)) is not None
 
 
 def _is_survived(reading: Reading, chain: ErrorChain) -> bool:
-    # beside a traceback another rank may write a last line
+    # another rank may still write a last line next to a traceback
     least = 2 if any(error.frames for error in chain.errors) else 1
     return _steps_beyond(reading.text.lines, chain.first, chain.last) >= least
 
 
 def _steps_beyond(lines: Sequence[Line], first: int, last: int) -> int:
-    """How many steps follow lines with numbers that were not there before, as a progress bar's last ones are."""
+    """How many new training steps follow the lines; a step printed before, as a progress bar repeats it, is not new."""
     before = _steps(line.text for line in lines[max(0, first - _MOST_BESIDE) : first])
     return len(_steps(line.text for line in lines[last + 1 :][:_MOST_BESIDE]) - before)
 
 
 def without_warned(finding: Finding, text: CleanText) -> Finding:
-    """The finding as a note, where it rests on warnings of a log alone and training goes on below them."""
+    """The finding, as a mere note if it rests only on a log's warnings and the training goes on below them."""
     quoted = {seen.origin for seen in finding.evidence}
     places = [place for place, line in enumerate(text.lines) if line.origin in quoted]
     if finding.severity != "broken" or not places or len({text.lines[p].origin for p in places}) < len(quoted):
@@ -134,13 +134,13 @@ def without_warned(finding: Finding, text: CleanText) -> Finding:
 
 
 def _steps(lines: Iterable[str]) -> set[str]:
-    """The numbers of each line of a training, without the times behind a bar."""
+    """The numbers in each line of a training, without the times after a progress bar."""
     steps = (line.partition("[")[0] or line for line in lines if _TRAINS.search(Written(line)) is not None)
     return {" ".join(Pattern(r"\d+").findall(step)) for step in steps}
 
 
 def _candidates(chain: ErrorChain) -> list[PythonError]:
-    """The exceptions of a chain, the one that began it first: others stand behind it in the order of doubt."""
+    """The exceptions of a chain: first the one that began it, then the others from its first to its last."""
     errors = list(chain.errors)
     begin = next((n for n, error in enumerate(errors) if error.link == "original"), 0)
     end = next((n for n in range(begin + 1, len(errors)) if errors[n].link == "original"), len(errors))
@@ -152,17 +152,17 @@ def _candidates(chain: ErrorChain) -> list[PythonError]:
 
 
 def _counts(handled: PythonError, raised: PythonError) -> bool:
-    """Whether what was raised while another exception was handled is the failure, and not that other one."""
+    """Whether the exception raised while another was handled is the failure, and not the handled one."""
     last = raised.frames[-1] if raised.frames else None
     on_purpose = last is not None and last.source.startswith("raise")
     if on_purpose and last is not None:
-        # a library says in its own words what it was asked for
+        # a library restates its own error in its own words
         return last.owner != "user" and _innermost(handled.frames) is None
     return handled.name in _EXPECTED
 
 
 def place_of(chain: ErrorChain, root: PythonError) -> CodeFrame | None:
-    """The frame to look at: the user's innermost, else the innermost of all; None without frames."""
+    """The frame to look at: the user's innermost, else the innermost of all; None if there are no frames."""
     at = chain.errors.index(root)
     near = [root, *chain.errors[at + 1 :], *reversed(chain.errors[:at])]
     for error in near:
@@ -173,9 +173,9 @@ def place_of(chain: ErrorChain, root: PythonError) -> CodeFrame | None:
 
 
 def with_place(finding: Finding, reading: Reading) -> Finding:
-    """The finding with the user's line as evidence, where it quotes an exception that shows one, or what stands above.
+    """The finding, with the user's line as evidence if it quotes an exception that has one, or the assertion above it.
 
-    An assertion of a kernel is printed before the exception that it brings about.
+    A kernel's assertion is printed before the exception that it causes.
     """
     quoted = {seen.origin for seen in finding.evidence[:1]}
     for chain in reading.failures:
@@ -192,14 +192,14 @@ def with_place(finding: Finding, reading: Reading) -> Finding:
 
 
 def _innermost(frames: Sequence[CodeFrame]) -> CodeFrame | None:
-    """The user's innermost frame; of text that a file handed to `eval`, the line of that file."""
+    """The user's innermost frame; a frame in a file counts before one in a text passed to `eval`."""
     own = [frame for frame in frames if frame.owner == "user"]
     files = [frame for frame in own if not frame.file.startswith("<string")]
     return (files or own)[-1] if own else None
 
 
 def _placed(finding: Finding, text: CleanText) -> Finding:
-    """The finding of a message alone, with the line of code that a sentence names."""
+    """The finding of a message alone, with the line of code that a sentence in the text names."""
     frame = _said_place(text)
     meaning = _filled(finding.title, None)
     if frame is None:
@@ -217,7 +217,7 @@ def _said_place(text: CleanText) -> CodeFrame | None:
 
 
 def _matching(evidence: Evidence, text: CleanText, chain: ErrorChain | None = None) -> list[Finding]:
-    """What rows say of a text, the surest first; `chain` has the frames of the exception that it is."""
+    """The findings of the rows for a text, the surest first; `chain` holds the frames if the text is an exception."""
     assert evidence.reading is not None
     failures = (chain,) if chain is not None else ()
     seen = replace(evidence, reading=replace(evidence.reading, text=text, failures=failures))
@@ -283,14 +283,14 @@ def _capital(text: str) -> str:
 FINDERS = (Finder(id=UNKNOWN, find=_find, reads="text"),)
 
 
-# an error of code is explained by a finding that is proven, or not much less sure, and rests on the same exception
+# a finding explains an error of code if it is proven or not much less sure, and rests on the same exception
 _PROVEN, _DOUBT_OF_CODE = 0.6, 0.25
 
 
 def with_code(found: list[Finding], catalogue: Mapping[str, Cause], reading: Reading | None) -> list[Finding]:
-    """The findings with an error of the program's code behind what is proven of the machine, and without candidates.
+    """The findings, with errors of the program's code after proven faults of the machine, and without candidates.
 
-    Where another finding rests on the same exception, that one explains it.
+    An error of the code is dropped if another finding rests on the same exception and so explains it.
     """
     code = [f for f in found if is_of_code(f, catalogue)]
     if not code or reading is None:
@@ -303,14 +303,14 @@ def with_code(found: list[Finding], catalogue: Mapping[str, Cause], reading: Rea
 
 
 def _explains_exception(other: Finding, code: Finding, reading: Reading) -> bool:
-    """Whether a finding about the machine quotes a line of the exception that is taken for an error of the code."""
+    """Whether a finding about the machine quotes a line of the exception that looks like an error of the code."""
     if other.confidence < min(_PROVEN, code.confidence - _DOUBT_OF_CODE) or other.severity == "info":
         return False
     return not origins_of([code], reading).isdisjoint(o.origin for o in other.evidence)
 
 
 def origins_of(findings: Sequence[Finding], reading: Reading) -> set[str]:
-    """The origins of what findings quote, and of all lines of the exceptions among it."""
+    """The origins of the lines that findings quote, and of all lines of the exceptions that they quote."""
     seen = {o.origin for finding in findings for o in finding.evidence}
     lines = reading.text.lines
     spans = [{line.origin for line in lines[chain.first : chain.last + 1]} for chain in reading.failures]
@@ -318,5 +318,5 @@ def origins_of(findings: Sequence[Finding], reading: Reading) -> set[str]:
 
 
 def is_of_code(finding: Finding, catalogue: Mapping[str, Cause]) -> bool:
-    """Whether its cause lies in the program's own code."""
+    """Whether the cause of the finding lies in the program's own code."""
     return finding.id in catalogue and catalogue[finding.id].family == "code"

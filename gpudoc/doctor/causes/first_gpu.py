@@ -1,4 +1,4 @@
-"""What fills the first GPU more than the others: ranks that open a context on it in addition to their own GPU's."""
+"""Find why the first GPU is fuller than the others: ranks open a context on it in addition to their own GPU's."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _RAN_OUT = words("out of memory")
 
 
 def _find_contexts(text: CleanText, evidence: Evidence) -> Iterator[Finding | Skip]:
-    """Several processes on GPU 0 that hold a context and no more, while another one trains."""
+    """Several processes on GPU 0 that hold only a context, while another one trains there."""
     for gpu in nvml_gpus(evidence.machine):
         processes: tuple[GpuProcess, ...] = known_or(gpu.processes, ())
         held = sorted(size for p in processes if (size := known_or(p.memory_bytes, 0)) > 100 * MIB)
         names = {p.name for p in processes if not isinstance(p.name, Absent)}
-        # a bare CUDA context takes 200 to 900 MiB: several of that size beside one that trains
+        # a bare CUDA context takes 200 to 900 MiB: look for several of that size next to one that trains
         contexts = [h for h in held if h < 1100 * MIB]
         if gpu.index == 0 and len(contexts) >= 2 and held[-1] > 2 * max(contexts) and len(names) <= 2:
             sizes = ", ".join(format_bytes(h) for h in reversed(held))

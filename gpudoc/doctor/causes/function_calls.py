@@ -1,4 +1,4 @@
-"""What a profile says by arithmetic: whose time it was."""
+"""Find the function that takes the time, by arithmetic on a profile."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OWN_SHARE = 0.3
 
 
 def _find_functions(text: CleanText) -> Iterator[Finding | Skip]:
-    """A function whose own time is a large part of all that was profiled."""
+    """A function whose own time is a large part of the whole profiled time."""
     calls = text.find(_CALLS)
     if calls is None or float(calls[1]) <= 0:
         return

@@ -1,4 +1,4 @@
-"""How many GPUs there are, on the bus, to NVML, to CUDA, and by promise; a difference is explained or found."""
+"""Compare the numbers of GPUs on the bus, in NVML, in CUDA, and as promised; an unexplained difference is a finding."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OPTION = "--expect-gpus"
 
 
 def find_missing(evidence: Evidence) -> Iterator[Finding | Skip]:
-    """GPUs on the bus that NVML does not list although the driver holds them or their likes, and nothing says why."""
+    """GPUs on the bus that NVML does not list, without a known reason, although the driver holds them or their kind."""
     machine = evidence.machine
     if is_wsl(machine):
         return
@@ -36,7 +36,7 @@ def find_missing(evidence: Evidence) -> Iterator[Finding | Skip]:
     bare = [device for device in devices if device.driver == NO_DRIVER and device.device_id in models]
     listed = [short_address(gpu.pci_address) for gpu in gpus if not isinstance(gpu.pci_address, Absent)]
     unlisted = [device for device in held if short_address(device.address) not in listed]
-    # a GPU of NVML without an address is one of these, and has a finding of its own
+    # a GPU without an address in NVML is one of these, and has its own finding
     if unread or (not bare and len(unlisted) <= len(gpus) - len(listed)):
         yield from (Skip(f"pci.driver: {reason}") for reason in unread[:1])
         return
@@ -53,7 +53,7 @@ def find_missing(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 def _kept_from_us(machine: Machine, device: PciDevice) -> str:
-    """Why this process is not meant to have a GPU: the container or the scheduler did not give it; '' when it is."""
+    """Why this process may not have a GPU: the container or the scheduler did not give it; '' if it may."""
     if device.minor == EXCLUDED:
         return EXCLUDED.reason
     node = None if isinstance(device.minor, Absent) else nodes(machine).get(f"/dev/nvidia{device.minor}")
@@ -63,13 +63,13 @@ def _kept_from_us(machine: Machine, device: PciDevice) -> str:
 
 
 def find_fewer_in_cuda(evidence: Evidence) -> Iterator[Finding | Skip]:
-    """Fewer devices in CUDA than NVML lists and CUDA_VISIBLE_DEVICES lets through."""
+    """Fewer devices in CUDA than NVML lists and CUDA_VISIBLE_DEVICES allows."""
     machine = evidence.machine
     devices, gpus = machine.driver.cuda_devices, nvml_gpus(machine)
     if isinstance(devices, Absent) or machine.driver.cu_init_code != 0:
         yield Skip("cuInit did not succeed")
         return
-    # without an answer the GPU may have instances; one that cannot have any says "not supported"
+    # a GPU that does not answer may have instances; one that cannot have any says "not supported"
     for mode in (gpu.mig_enabled for gpu in gpus):
         if isinstance(mode, Absent) and not mode.reason.endswith(NOT_SUPPORTED):
             yield Skip(f"mig_enabled: {mode.reason}")
@@ -91,7 +91,7 @@ def find_fewer_in_cuda(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 def find_fewer_than_asked(evidence: Evidence) -> Iterator[Finding | Skip]:
-    """Fewer GPUs that answer than an option, the scheduler or the container's runtime promised."""
+    """Fewer answering GPUs than an option, the scheduler or the container's runtime promised."""
     machine = evidence.machine
     promised = list(_promised(evidence))
     if not promised:
@@ -101,7 +101,7 @@ def find_fewer_than_asked(evidence: Evidence) -> Iterator[Finding | Skip]:
         return
     answering = [gpu for gpu in machine.gpus if gpu.nvml_code == 0]
     for number, who in promised:
-        # what a user expects are cards; schedulers and runtimes count an instance of MIG as a GPU
+        # a user counts cards; schedulers and runtimes count a MIG instance as a GPU
         usable = len(answering) if who == _OPTION else sum(map(_num_units, answering))
         if 0 < usable < number:
             seen = (observe("GPUs", f"{usable} usable, {number} expected ({who})", "NVML"),)
@@ -117,7 +117,7 @@ def _promised(evidence: Evidence) -> Iterator[tuple[int, str]]:
     asked: Fact[str] = machine.container.gpus_asked
     on_node = variables(machine).get("SLURM_GPUS_ON_NODE", "")
     if not isinstance(asked, Absent) and on_node.isdecimal():
-        # those of the node are the whole step's; with --gpus-per-task a task is given, and sees, fewer of them
+        # the node's number is for the whole step; with --gpus-per-task, a task gets and sees fewer GPUs
         own = ("CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS")
         of_task = next((name for name in own if variables(machine).get(name, "").strip()), "")
         yield (_num_named(variables(machine)[of_task]), of_task) if of_task else (int(on_node), "SLURM_GPUS_ON_NODE")
@@ -131,7 +131,7 @@ def _num_named(names: str) -> int:
 
 
 def _num_units(gpu: Gpu) -> int:
-    """How many GPUs a scheduler sees in it."""
+    """How many GPUs a scheduler counts for this one."""
     return gpu.mig_instances if gpu.mig_enabled is True and not isinstance(gpu.mig_instances, Absent) else 1
 
 

@@ -1,4 +1,4 @@
-"""The health of each GPU by its own counters: memory errors, resets that are due, heat, power, pending changes."""
+"""Judge each GPU's health by its own counters: memory errors, due resets, heat, power, pending changes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _judge_new_errors(ecc_uncorrected_volatile: int) -> Seen | None:
 
 
 def _flag_in_use(what: str, pending: str) -> Sign:
-    """Errors in rows or pages that are still in use go on until the reset."""
+    """The sign of errors in rows or pages that stay in use until the reset."""
     seen = Seen(text=f"the {what} with errors are in use until a reset", severity="broken", confidence=0.95)
 
     def judge(errors: int, is_pending: bool) -> Seen | None:
@@ -42,7 +42,7 @@ def _judge_recovery(recovery_action: int) -> Seen | None:
 
 
 def _judge_heat(throttle_reasons: tuple[str, ...]) -> Seen | None:
-    """The software power cap under load is how GPUs work; heat is not."""
+    """The sign of heat; the software power cap under load is not one, since GPUs normally reach it."""
     reasons = sorted({"sw_thermal", "hw_thermal"} & set(throttle_reasons))
     return Seen(text=", ".join(reasons), confidence=0.93) if reasons else None
 
@@ -58,7 +58,7 @@ def _judge_margin(temperature_margin_c: int) -> Seen | None:
 
 
 def _judge_hot_time(thermal_slowdown_ns: int) -> Seen | None:
-    """The counter starts when the driver is loaded; what it does not say is when the hot hours were."""
+    """The sign of long heat: the counter starts when the driver is loaded, but does not say when the hot hours were."""
     hot_s = thermal_slowdown_ns / 1e9
     text = f"clocks were cut by heat for {hot_s / 3600:.1f} h since the driver was loaded"
     return Seen(text=text, confidence=0.8, title=text) if hot_s >= _LONG_HOT_S else None
@@ -72,7 +72,7 @@ def _judge_brake(throttle_reasons: tuple[str, ...]) -> Seen | None:
 
 
 def _judge_power_limit(power_limit_w: float, power_limit_default_w: float) -> Seen | Absent | None:
-    """Somewhat lower is often meant; less than half cuts the clocks of every training."""
+    """The sign of a lowered power limit: a slightly lower one is often intended; below half, every training slows."""
     if not power_limit_default_w:
         return Absent("power_limit_default_w: the driver says 0 W")
     share = power_limit_w / power_limit_default_w

@@ -1,4 +1,4 @@
-"""The links of each GPU: PCIe as wide and as fast as it can be, NVLinks up and without errors, the NVSwitch fabric."""
+"""Check the links of each GPU: width and speed of PCIe, NVLinks up and without errors, the NVSwitch fabric."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _judge_width(link_width: int, link_width_max: int) -> Seen | Absent | None:
 def _judge_speed(
     link_generation: int, link_generation_max: int, utilization_percent: int, performance_state: int
 ) -> Seen | Absent | None:
-    """An idle link rests at generation 1 to save power, so its speed says nothing then."""
+    """The sign of a slow link under load; an idle link goes down to generation 1 to save power."""
     if not link_generation:
         return Absent("link.generation: the driver says 0")
     busy = utilization_percent >= _BUSY_PERCENT and performance_state <= _BUSIEST_STATE
@@ -34,7 +34,7 @@ def _judge_speed(
 
 
 def _flag_counter(what: str, name: str) -> Sign:
-    """A link that repeats transfers or errs right now; a counter that stands still tells of the past."""
+    """The sign of a link that repeats transfers or has errors right now; a counter that stands still shows the past."""
 
     def judge(before: int, added: int) -> Seen | None:
         text = f"{what}: {added} more between two readings, {before + added} in all"
@@ -49,7 +49,7 @@ def _judge_fabric_state(fabric_state: str) -> Seen | None:
 
 
 def _judge_fabric_status(fabric_state: str, fabric_status: int) -> Seen | None:
-    """The status is that of a registration that has ended, and means nothing before."""
+    """The sign of a failed registration; its status means nothing before the registration has ended."""
     text = f"the fabric registration ended with NVML code {fabric_status}"
     return Seen(text=text) if fabric_state == "completed" and fabric_status != 0 else None
 
@@ -66,10 +66,10 @@ class _Nvlinks(NamedTuple):
 
 
 def find_nvlinks(evidence: Evidence) -> Iterator[Finding | Skip]:
-    """NVLinks that are down: fewer than the likes of a GPU have, or than its model has on every board.
+    """NVLinks that are down: fewer than GPUs of the same kind have, or than its model has on every board.
 
-    A GPU alone, as a cloud hands it out, has nobody to be linked with, and in a virtual machine links may lead to GPUs
-    that it was not given.
+    A single GPU, as from a cloud, has no GPU to link with, and in a virtual machine links may lead to GPUs that the
+    machine was not given.
     """
     links = [(gpu, read(gpu, _Nvlinks)) for gpu in nvml_gpus(evidence.machine)]
     known = [(gpu, facts) for gpu, facts in links if not isinstance(facts, Absent)]

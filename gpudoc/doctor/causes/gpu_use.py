@@ -1,4 +1,4 @@
-"""Memory of a GPU that nobody uses: held by programs that are gone, or accounted for by none."""
+"""Find GPU memory that no live program uses: programs that are gone hold it, or no program accounts for it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from gpudoc.doctor.model import Finder
 from gpudoc.facts.model import Absent, GpuProcess, Machine
 from gpudoc.units import GIB
 
-# what the driver, its firmware and a display keep without any process is below this on every card seen so far
+# the driver, its firmware and a display keep less than this without any process on every card seen so far
 _UNEXPLAINED_BYTES = 2 * GIB
 
 
 def _hidden(machine: Machine) -> str:
-    """Why the processes seen from here cannot be all that use a GPU; '' when they can."""
+    """Why the visible processes may not be all that use a GPU; '' if they are."""
     if is_wsl(machine):
         return "WSL does not show the programs of Windows"
     if isinstance(machine.container.kind, Absent):

@@ -1,4 +1,4 @@
-"""Who holds the memory of a GPU: nobody's fault, and the first thing to know before training."""
+"""Find the processes that hold a GPU's memory: not a fault, but the first thing to know before training."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from gpudoc.shell import is_name
 from gpudoc.units import GIB, format_bytes, format_seconds
 
 _HELD = "oom_other_process"
-# what training can use of a card that holds more than that is little
+# a card above _FULL leaves little for training; one above _HALF is worth a note
 _FULL, _HALF = 0.9, 0.5
-# what a driver keeps for itself, and a screen takes
+# the memory that a driver keeps for itself and a screen takes
 _OWN_USE_BYTES = 1.5 * GIB
 _MOST_REMEDIES = 4
 _ENDED_BY = {"slurm": "scancel", "docker": "docker stop", "podman": "podman stop"}
 _ABOUT_MEMORY = words(
     r"\bmemory\b[^.\n]{0,40}\b(?:full|held|occupied|taken|used|allocated|releas\w*|free\w*|leak\w*)\b|\boom\b"
 )
-# the table of processes with no row between its head and its end, or one that says so
+# a table of processes with no row between its head and its end, or with a row that says so
 _NO_ROWS = Pattern(
     r"No running processes found|Process name[^\n]*\n(?:[^\n]*Usage[^\n]*\n)?(?:[^\n\w=]*={5}[^\n\w]*\n)?"
     r"[^\n\w+-]*[-+]{5}"
@@ -56,7 +56,7 @@ def holders_of(gpu: Gpu) -> tuple[GpuProcess, ...]:
 
 
 def describe_holder(process: GpuProcess) -> str:
-    """'ann's python train.py (pid 4711, for 3 h 05 min, slurm 88) holds 71.2 GiB', as far as it is known."""
+    """'ann's python train.py (pid 4711, for 3 h 05 min, slurm 88) holds 71.2 GiB', with the parts that are known."""
     what = known_or(process.command, "") or known_or(process.name, "") or "a process"
     user = known_or(process.user, "")
     beside = [f"pid {process.pid}"]
@@ -68,7 +68,7 @@ def describe_holder(process: GpuProcess) -> str:
 
 
 def number_of(place: str) -> str:
-    """A container or job by its kind and number, without the name that somebody gave it."""
+    """A container or job by its kind and number, without the name that a user gave it."""
     return place.partition(" (")[0]
 
 
@@ -82,7 +82,7 @@ def _seen(gpu: Gpu, origin: str) -> Observation:
 
 
 def end_of(process: GpuProcess) -> str:
-    """The command that ends a process of the caller's gently; '' for anybody else's."""
+    """The command that gently ends a process of the caller; '' for another user's process."""
     if process.own is not True:
         return ""
     job, container = known_or(process.job, ""), known_or(process.container, "")
@@ -94,7 +94,7 @@ def end_of(process: GpuProcess) -> str:
 
 
 def remedies(gpus: Sequence[Gpu], full: Sequence[Gpu]) -> tuple[Remedy, ...]:
-    """What ends the caller's own work, whom to ask about the rest, and the card that is free."""
+    """Steps to end the caller's own work, to ask the owners of the rest, and to use a card that is free."""
     steps: dict[str, Remedy] = {}
     asked: dict[str, list[int]] = {}
     for gpu in full:
@@ -121,7 +121,7 @@ class _Room(NamedTuple):
 
 
 def find_held(evidence: Evidence) -> Iterator[Finding | Skip]:
-    """Cards that other programs fill or hold half of; what fills one is a warning."""
+    """Cards that other programs fill or hold half of; a full card is a warning."""
     rooms = [(gpu, read(gpu, _Room)) for gpu in nvml_gpus(evidence.machine)]
     yield from skip_of((room.reason, gpu.index) for gpu, room in rooms if isinstance(room, Absent))
     if not rooms:
@@ -145,14 +145,14 @@ def find_held(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 def _taken(gpu: Gpu) -> bool:
-    """Whether somebody took it: a process that is shown, or more than a driver keeps for itself and none shown."""
+    """Whether the memory is taken: by a listed process or, if none is listed, beyond a driver's own use."""
     dead = any(process.alive is False for process in known_or(gpu.processes, ()))
     total = known_or(gpu.memory_total_bytes, 0)
     return bool(holders_of(gpu)) or (not dead and known_or(share_used(gpu), 0.0) * total > _OWN_USE_BYTES)
 
 
 def _find_pasted(evidence: Evidence) -> Iterator[Finding | Skip]:
-    """A table alone, in which cards are full: who holds them is the question it was asked with."""
+    """A pasted table with full cards and without an error: the question is which processes hold them."""
     kinds = evidence.reading.recognised if evidence.reading is not None else ()
     gpus = told_gpus(evidence)
     full = [gpu for gpu in gpus if is_full(gpu) and not isinstance(gpu.processes, Absent)]
@@ -175,7 +175,7 @@ def _find_unowned(text: CleanText, evidence: Evidence) -> Iterator[Finding | Ski
     for gpu in known_or(evidence.machine.gpus, ()):
         used, processes = known_or(gpu.memory_used_bytes, 0), gpu.processes
         owned = shown if isinstance(processes, Absent) else bool(processes)
-        # a card that is full needs no complaint
+        # a full card counts even without a complaint
         seen = said or (empty if is_full(gpu) else None)
         if used > _OWN_USE_BYTES and gpu.utilization_percent == 0 and not owned and seen is not None:
             severity: Severity = "broken" if ran_out else "warning"

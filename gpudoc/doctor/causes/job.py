@@ -1,4 +1,4 @@
-"""The finders of a running job, in the order they are asked; and the one that says that all is well."""
+"""The finders of a running job, in the order of use, and the one that says that all is well."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpudoc.doctor.remedies import do
 from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Watch
 
-# less of the time of the tensor cores than this is little for training
+# tensor cores that work for less of the time than this are little used for training
 _WELL_USED = 0.1
 _OTHERS = (
     *job_hang.FINDERS,
@@ -25,7 +25,7 @@ _OTHERS = (
 
 
 def judge_compute(watch: Watch, job: JobShares, lead: RankShares) -> Finding | None:
-    """The device computes nearly all the time and no other cause is found: healthy, with what would still help."""
+    """A device that computes nearly all the time, without another cause: healthy, with steps that may still help."""
     gpu, computing = busiest(watch), lead.share(*COMPUTE)
     if not isinstance(gpu, Absent):
         well = gpu.busy >= job_gpu.BUSY
@@ -35,7 +35,7 @@ def judge_compute(watch: Watch, job: JobShares, lead: RankShares) -> Finding | N
         full = gpu.tensor_active is None or gpu.tensor_active >= _WELL_USED
         precision = "bf16 autocast (or TF32: torch.set_float32_matmul_precision('high'))"
     else:
-        # a thread that stands in one place and uses no CPU does not compute, whatever its stack says
+        # a thread that stays in one place and uses no CPU does not compute, whatever its stack shows
         well = computing >= 0.5 and lead.cpu_wanted >= 0.5 * computing
         where, shown, precision = f"computing takes {percent(computing)} of the time", (), "bf16 autocast"
         full = True

@@ -1,4 +1,4 @@
-"""What the GPU's own counters say of a running job: idle after waits, launches, copies, clocks, link, neighbours."""
+"""Judge a running job by the GPU's own counters: waits, launches, copies, clocks, link, neighbours."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from gpudoc.facts.process import Watch
 from gpudoc.patterns import Pattern
 from gpudoc.units import format_bytes, format_seconds
 
-# a device this busy is the limit, whatever the host waits for
+# a device this busy is the limit, whatever the host waits for; below IDLE it does nothing
 BUSY = 0.9
 IDLE = 0.03
-# of the SMs' time: below the first tensor cores do next to nothing, above the second fp32 units do their work
+# shares of the SMs' time: tensor cores do next to nothing below the first, fp32 units do the work above the second
 _NO_TENSOR, _MUCH_FP32 = 0.05, 0.3
 # replicas of one model need the same memory; the GPU that gathers outputs and computes the loss needs more
 UNEVEN = 1.25
@@ -31,9 +31,9 @@ _PASSES_ON = Pattern(r"torch/nn/parallel/(replicate|scatter_gather|comm|_functio
 
 
 def judge_sync(watch: Watch, lead: RankShares, gpu: DeviceUse) -> Finding | None:
-    """The host waits for the device and the device then waits for the host; a busy device is healthy."""
+    """The host waits for the device, and then the device waits for the host; a busy device is healthy."""
     share = lead.share(Phase.SYNC)
-    # with the waits gone host and device work side by side, and the longer of both remains
+    # without the waits, host and device work in parallel, and the longer of the two remains
     gain = 1 / max(gpu.busy, 1 - share, 0.05)
     if gpu.busy >= BUSY or share < 0.1 or lead.share(*DATA) > share or gain < 1.1:
         return None
@@ -46,8 +46,8 @@ def judge_sync(watch: Watch, lead: RankShares, gpu: DeviceUse) -> Finding | None
 
 
 def judge_launch(lead: RankShares, gpu: DeviceUse) -> Finding | None:
-    """The main thread is busy launching kernels and never waits for the device, which has little to do."""
-    # what the counters say of the SMs is better than what the power lets one guess
+    """The main thread is busy launching kernels and never waits for the device, which is mostly idle."""
+    # the SM counters are better than a guess from the power
     filled = next((share for share in (gpu.sm_active, gpu.power_share) if share is not None), 1.0)
     launching = lead.share(*COMPUTE, Phase.TRANSFER)
     if gpu.busy < IDLE or (gpu.busy >= 0.7 and filled >= 0.45):
@@ -65,7 +65,7 @@ def judge_launch(lead: RankShares, gpu: DeviceUse) -> Finding | None:
 
 
 def judge_precision(gpu: DeviceUse) -> Finding | None:
-    """A GPU that is busy all the time with products in fp32, and whose tensor cores idle."""
+    """A GPU that is busy all the time with products in fp32 while its tensor cores are idle."""
     tensor, fp32 = gpu.tensor_active, gpu.fp32_active
     if gpu.busy < BUSY or tensor is None or fp32 is None or tensor >= _NO_TENSOR or fp32 < _MUCH_FP32:
         return None
@@ -88,7 +88,7 @@ def judge_copies(watch: Watch, lead: RankShares, gpu: DeviceUse) -> Finding | No
 
 
 def judge_throttle(devices: Sequence[DeviceUse]) -> Finding | None:
-    """Clocks cut because of heat, or by the hardware's own brake."""
+    """Clocks lowered because of heat, or by the hardware's own brake."""
     worst = max(devices, key=lambda d: d.hot_share)
     if worst.hot_share < 0.1:
         return None
@@ -105,7 +105,7 @@ def judge_throttle(devices: Sequence[DeviceUse]) -> Finding | None:
 
 
 def judge_link(job: JobShares, devices: Sequence[DeviceUse]) -> Finding | None:
-    """A PCIe link below what GPU and slot can do, while the GPU works (an idle one lowers it to save power)."""
+    """A PCIe link slower than GPU and slot allow while the GPU works (an idle GPU lowers it to save power)."""
     worst = min((d for d in devices if d.busy >= 0.2), key=lambda d: d.link_share, default=None)
     if worst is None or worst.link_share > 0.6:
         return None
@@ -157,7 +157,7 @@ def judge_memory(devices: Sequence[DeviceUse]) -> Finding | None:
 
 
 def judge_cpu_by_mistake(lead: RankShares, devices: Sequence[DeviceUse], gpu: DeviceUse) -> Finding | None:
-    """Forward and backward take their time on the CPU while every GPU of the machine does nothing for the job."""
+    """Forward and backward run on the CPU while no GPU of the machine works for the job."""
     ours_idle = all(d.busy < IDLE or (d.strangers and not d.is_ours) for d in devices)
     if not ours_idle or lead.share(*COMPUTE) < 0.3:
         return None
@@ -167,7 +167,7 @@ def judge_cpu_by_mistake(lead: RankShares, devices: Sequence[DeviceUse], gpu: De
 
 
 def judge_dataparallel(watch: Watch, lead: RankShares, devices: Sequence[DeviceUse]) -> Finding | None:
-    """nn.DataParallel over several GPUs: one of them gathers for all, and one process launches for all."""
+    """nn.DataParallel over several GPUs: one GPU gathers for all, and one process launches for all."""
     working = [d for d in devices if d.is_ours or d.busy >= IDLE]
     if len(working) < 2 or share_inside(watch, lead.pid, _DATA_PARALLEL) < 0.05:
         return None

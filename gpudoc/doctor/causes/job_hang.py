@@ -1,4 +1,4 @@
-"""A running job in which nothing moves, or that goes round in one place: where it stands, how long, and for what."""
+"""A running job that stands still or loops in one place: where it is, for how long, and what it waits for."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from gpudoc.knowledge.stacks import stack_rows
 from gpudoc.units import format_bytes
 
 HUNG_AFTER_S = 4.0
-# what the main thread runs or wants to run; in less time a first batch is prepared
+# limits for a busy main thread: the time watched (a first batch takes less), its share of the time, its CPU demand
 BUSY_AFTER_S, BUSY_SHARE, BUSY_CORES = 10.0, 0.9, 0.5
 GPU_IDLE = 0.05
-# a thread that waits in vain is woken by time limits only, each some seconds long
+# only timeouts of some seconds each wake a thread that waits in vain
 STILL_WAKES_PER_S = 2.0
-# a program may well mean to
+# states that the program may intend
 _MAY_BE_MEANT = ("it waits", "it sleeps")
 
 
 def judge_hang(watch: Watch, job: JobShares, ranks: Sequence[RankShares]) -> Finding | Skip | None:
-    """Nothing moves: no CPU used, no bytes moved, no GPU at work, and every rank in one place to the watch's end."""
+    """Nothing moves: no CPU use, no bytes moved, no GPU at work, and every rank in one place until the watch's end."""
     if (watch.ended and not watch.interrupted) or not ranks:
         return None
     busy = _busy(watch, ranks)
@@ -47,13 +47,13 @@ def judge_hang(watch: Watch, job: JobShares, ranks: Sequence[RankShares]) -> Fin
     what, fix = _wait_of(stands)
     where = [f"rank {r.rank or 0}: {_top(r, watch)}{'  <- the others wait for it' if r is late else ''}" for r in ranks]
     whole = still_s > 0.95 * watch.seconds
-    # a watch that found it still says nothing of the time before, unless that was seen too
+    # if the job stood still for the whole watch, the time before is unknown unless it was seen too
     least = "at least " if whole and not watch.still_before_s else ""
     lasted_s = still_s + (watch.still_before_s if whole else 0.0)
     why = f"the other ranks wait for rank {late.rank}; there {what}" if late is not None else what
     asleep = all(r.share(Phase.SLEEP) > 0.9 for r in ranks) and what in _MAY_BE_MEANT
     at = "".join(f", at {place(site.frame, watch)}" for site in _site(stands))
-    # the lines on which loader workers stand, where the main process waits for them
+    # the lines on which loader workers stand, if the main process waits for them
     workers = [f"worker {w.pid}: {place(w.sites[0].frame, watch)} {w.sites[0].text}" for w in job.workers if w.sites]
     title = f"Nothing has moved for {least}{lasted_s:.0f} s: {why}{at}"
     seen = (
@@ -67,7 +67,7 @@ def judge_hang(watch: Watch, job: JobShares, ranks: Sequence[RankShares]) -> Fin
 
 
 def _busy(watch: Watch, ranks: Sequence[RankShares]) -> Finding | None:
-    """A main thread that computes in one place of the user's and came to no training step in the watch.
+    """A main thread that computes in one place of the user's code and reached no training step in the watch.
 
     A place is a function, or a line: a generator expression is a separate function on the line of its loop.
     """
@@ -96,7 +96,7 @@ def _busy(watch: Watch, ranks: Sequence[RankShares]) -> Finding | None:
 
 
 def _what_moves(watch: Watch, ranks: Sequence[RankShares], seconds: float) -> str:
-    """What goes on in a job that uses no CPU: bytes, answers from the network, kernels; '' when nothing does."""
+    """The activity in a job that uses no CPU: bytes, answers from the network, kernels; '' if there is none."""
     begin = watch.seconds - seconds
     moved = sum(_added(track.moved, begin) for track in watch.processes)
     if moved > STILL_BYTES_PER_S * seconds:
@@ -115,7 +115,7 @@ def _what_moves(watch: Watch, ranks: Sequence[RankShares], seconds: float) -> st
 
 
 def _added(series: Sequence[tuple[float, float]], begin: float) -> float:
-    """What a counter rose by after `begin`."""
+    """The increase of a counter after `begin`."""
     late = [value for time_s, value in series if time_s >= begin]
     return late[-1] - late[0] if late else 0.0
 
@@ -125,7 +125,7 @@ def _of_network(frame: Frame) -> bool:
 
 
 def _wait_of(rank: RankShares) -> tuple[str, str]:
-    """What a rank waits for, by a frame of its last stack or by the text of the user's line, and what to do."""
+    """The thing a rank waits for, by a frame of its last stack or the text of the user's line, and the fix."""
     for row in stack_rows("waits"):
         shown = (row.fits_line(site.text) for site in _site(rank))
         if any(row.fits_frame(frame.file) for frame in rank.last_stack) or any(shown):
@@ -139,7 +139,7 @@ def _whom_others_wait_for(ranks: Sequence[RankShares]) -> RankShares | None:
 
 
 def _site(rank: RankShares) -> Sequence[Site]:
-    """The user's line on which the rank stands at the end; empty where it stands in none."""
+    """The user's line at which the rank is at the end; empty if it is at none."""
     return rank.sites.get(rank.timeline[-1], ())[:1]
 
 

@@ -1,4 +1,4 @@
-"""What the machine holds back while a job runs: CPUs and a quota."""
+"""Judge the CPUs that a running job does not get: too many threads, and a quota."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from gpudoc.facts.process import Limits, Watch
 OVERSUBSCRIBED = 1.7
 THROTTLED = 0.2
 THROTTLED_AT_ALL = 0.05
-# beside others each thread waits a little; from here on a team does
+# every thread on a shared machine waits a little; a team of threads waits from this share on
 WAITED = 0.15
 
 
 def judge_threads(watch: Watch, job: JobShares) -> Finding | Skip | None:
-    """More threads ready to run than CPUs, by threads inside processes and not by the number of loader workers."""
+    """More threads ready to run than CPUs, because of threads inside processes, not of the number of loader workers."""
     if all(isinstance(t.queued_s, Absent) for t in watch.processes):
         return Skip("there is no /proc/PID/schedstat")
     outside_workers = job.cpu_demand - job.worker_demand
@@ -48,7 +48,7 @@ def judge_threads(watch: Watch, job: JobShares) -> Finding | Skip | None:
 
 
 def _quota_explains(watch: Watch, job: JobShares) -> bool:
-    """Whether the threads would fit the CPUs that are seen, and only the quota is too small for them."""
+    """Whether the threads would fit the visible CPUs, and only the quota is too small for them."""
     limits = watch.limits
     if isinstance(limits, Absent) or limits.cpus_usable >= limits.cpus_affinity:
         return False
@@ -56,12 +56,12 @@ def _quota_explains(watch: Watch, job: JobShares) -> bool:
 
 
 def judge_quota(watch: Watch, job: JobShares, limits: Limits) -> Finding | None:
-    """A container's CPU quota that stopped the job again and again while it was watched."""
+    """A container's CPU quota that stopped the job again and again during the watch."""
     quota, periods, stopped = limits.cpu_quota_cores, limits.periods, limits.throttled_periods
     if isinstance(quota, Absent) or isinstance(periods, Absent) or isinstance(stopped, Absent) or periods < 10:
         return None
     share = stopped / periods
-    # beside other busy jobs one that is held back gets to its quota in fewer periods
+    # next to other busy jobs, a job reaches its quota in fewer periods
     enough = THROTTLED_AT_ALL if _quota_explains(watch, job) else THROTTLED
     if share < enough or quota >= limits.cpus_affinity:
         return None
@@ -84,11 +84,11 @@ def judge_quota(watch: Watch, job: JobShares, limits: Limits) -> Finding | None:
 
 
 def judge_spinning(job: JobShares, lead: RankShares) -> Finding | Skip | None:
-    """A training process with more threads at work than the CPUs that others leave, which wait for each other awake."""
+    """A training process with more busy threads than the CPUs that others leave, which wait for each other awake."""
     track = lead.track
     if track is None or isinstance(track.queued_s, Absent):
         return Skip("no /proc/PID/schedstat of the training process")
-    # what the threads of this one process want together; one that only waits is asleep and wants nothing
+    # the CPU demand of all threads of this process; a thread that only waits is asleep and has no demand
     wanted = wanted_s(track)
     crowd = Crowd(threads=round(wanted / track.seconds), cpus=job.cpus, other_cpus=job.others_used, openmp=track.openmp)
     found = find_spinning(crowd)

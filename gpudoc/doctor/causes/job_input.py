@@ -1,4 +1,4 @@
-"""Why a running job waits for its data: the loader's part of a watch, decided once and separated by cause."""
+"""Find why a running job waits for its data: the loader's part of a watch is judged once, with one cause as result."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from gpudoc.facts.model import Absent
 from gpudoc.facts.process import Watch
 from gpudoc.units import format_count
 
-# below this share of the time a fix would gain less than a run differs from the next
+# below this share of the time, a fix gains less than the difference between two runs
 WORTH_TELLING = 0.15
 _SETTING = "DataLoader(..., num_workers={}, persistent_workers=True)"
 
 
 def judge_loader(watch: Watch, job: JobShares) -> Finding | Skip | None:
-    """The one cause for which the main thread lacks data; None when it does not."""
+    """The one cause why the main thread lacks data; None if it does not lack data."""
     if isinstance(watch.stacks, Absent):
         return _without_stacks(job) or Skip(f"stacks: {watch.stacks.reason}")
     lead = job.lead
@@ -44,7 +44,7 @@ def _without_stacks(job: JobShares) -> Finding | None:
 
 
 def _restart_share(lead: RankShares) -> float:
-    """Share of the time in which workers are started or ended, and the wait for the first batch after each start."""
+    """Share of the time for starting and ending workers, and for the wait for the first batch after each start."""
     lost, after = 0, False
     for phase in lead.timeline:
         after = phase not in COMPUTE and (after or phase is Phase.WORKER_START)
@@ -85,7 +85,7 @@ def _in_main(watch: Watch, job: JobShares, lead: RankShares) -> Finding:
 
 
 def _unknown_gain(job: JobShares, title: str, share: float, seen: tuple[Observation, ...]) -> Finding:
-    """In a crowd a batch takes now and then ten times as long to pass as it does alone: no reason to advise against."""
+    """With many other processes, passing a batch may take ten times as long; that does not speak against workers."""
     unknown = Observation(NO_GAIN, "not known: other processes use the CPUs that passing batches needs", MODEL)
     seen = (*seen, _cpus(job), unknown)
     fix = (do(f"Try {_SETTING.format(1)} and compare, best while fewer other processes run."),)
@@ -93,7 +93,7 @@ def _unknown_gain(job: JobShares, title: str, share: float, seen: tuple[Observat
 
 
 def _with_plan(plan: LoaderPlan) -> tuple[Observation, ...]:
-    """The gain of workers where it is one; where it is none, that workers were thought of, and why not."""
+    """The gain from workers if there is one; else that workers were considered, and why they do not help."""
     no_gain = Observation(NO_GAIN, f"{plan.gain:.2f}x as fast: the limit is {plan.limit}", MODEL)
     gain = estimated(plan.gain) if plan.gain >= ENOUGH else no_gain
     return (gain,) if plan.step is None else (Observation("step", str(plan.step), STACKS), gain)
@@ -122,7 +122,7 @@ def _with_workers(watch: Watch, job: JobShares, lead: RankShares) -> Finding | S
     if slow is not None:
         return slow
     storage = _mean(w.storage for w in workers)
-    # waiting for a CPU says nothing of the samples, so storage is weighed against computing only
+    # a wait for a CPU says nothing about the samples, so storage is compared with computing only
     if storage >= 0.12 and storage >= 0.7 * _mean(w.cpu for w in workers):
         return _slow_storage(job, workers, waiting, seen, storage)
     if job.num_workers > 2 * job.cpus and job.num_workers >= job.cpus + 2 and saturated(job):
@@ -203,7 +203,7 @@ def _decode_bound(job: JobShares, lead: RankShares, seen: tuple[Observation, ...
 
 
 def _unexplained_wait(waiting: float, seen: tuple[Observation, ...], lead: RankShares) -> Finding | Skip:
-    # to receive a batch takes a CPU at both ends: what others do to the main thread they do to this wait
+    # receiving a batch takes a CPU at both ends, so others lengthen this wait as much as the main thread's work
     if waiting / crowd_stretch(lead) < WORTH_TELLING:
         lengthened = f"other processes lengthen it {crowd_stretch(lead):.1f} times"
         return Skip(f"waiting for data takes {percent(waiting)} of the time, and {lengthened}")
@@ -220,7 +220,7 @@ def _cpus(job: JobShares) -> Observation:
 
 
 def _workers(job: JobShares, plan: LoaderPlan, number: int) -> str:
-    """The setting and what then limits; where that is more workers than CPUs, fewer first, and why more may help."""
+    """The setting and the limit with it; if it has more workers than CPUs, fewer first, and why more may help."""
     limit = f"{_SETTING.format(number)}. Then the limit is {plan.limit}."
     if number <= job.cpus:
         return limit

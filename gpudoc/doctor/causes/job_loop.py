@@ -1,4 +1,4 @@
-"""What the training loop itself does besides computing: Python, logging, checkpoints, communication, compiling."""
+"""Judge the training loop's work apart from computing: Python, logging, checkpoints, communication, compiling."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from gpudoc.facts.process import Watch
 
 _OWN = (Phase.PYTHON, Phase.SLEEP)
 _OWN_FAULT = (*_OWN, Phase.LOGGING, Phase.CHECKPOINT)
-# what a rank does while the others wait for it
+# the phases of a rank while the others wait for it
 _BEFORE_OTHERS = (*COMPUTE, *_OWN, Phase.DATA_WAIT, Phase.DATA_LOAD)
 
 
 def judge_python(watch: Watch, lead: RankShares) -> Finding | None:
-    """The user's own Python in the loop, where it takes the time and keeps a CPU busy, or sleeps."""
+    """The user's own Python code in the loop, if it takes the time, busy or asleep."""
     share = lead.share(*_OWN)
-    # without a step in the watch it is no loop that could be faster
+    # without a step in the watch, there is no loop that could be faster
     if share < WORTH_TELLING or lead.share(*TRAINING, Phase.COLLECTIVE) == 0:
         return None
     worst = worst_place(watch, lead, *_OWN)
@@ -34,7 +34,7 @@ def judge_python(watch: Watch, lead: RankShares) -> Finding | None:
 
 
 def _function(lead: RankShares) -> str:
-    """' in NAME()' for the function whose lines take the most time together; '' where it has no name."""
+    """' in NAME()' for the function whose lines take the most time together; '' if it has no name."""
     totals: dict[str, float] = {}
     for site in lead.lines(*_OWN):
         name = site.frame.function.rpartition(".")[2]
@@ -44,7 +44,7 @@ def _function(lead: RankShares) -> str:
 
 
 def judge_logging(watch: Watch, lead: RankShares) -> Finding | None:
-    """Printing, progress bars, metrics and trackers."""
+    """Time spent on printing, progress bars, metrics and trackers."""
     share = lead.share(Phase.LOGGING)
     if share < WORTH_TELLING:
         return None
@@ -55,7 +55,7 @@ def judge_logging(watch: Watch, lead: RankShares) -> Finding | None:
 
 
 def judge_checkpoint(watch: Watch, lead: RankShares) -> Finding | None:
-    """Writing checkpoints."""
+    """Time spent on writing checkpoints."""
     share = lead.share(Phase.CHECKPOINT)
     if share < WORTH_TELLING:
         return None
@@ -73,7 +73,7 @@ def judge_checkpoint(watch: Watch, lead: RankShares) -> Finding | None:
 
 
 def judge_communication(watch: Watch, job: JobShares, lead: RankShares) -> Finding | None:
-    """Collectives, and backward passes that wait for them: the main thread stands in backward and no CPU works."""
+    """Time in collectives, and in backward passes that wait for them: the main thread is there and no CPU works."""
     if len(job.ranks) < 2 and lead.rank is None:
         return None
     share = sum(r.share(Phase.COLLECTIVE) for r in job.ranks) / len(job.ranks)
@@ -85,7 +85,7 @@ def judge_communication(watch: Watch, job: JobShares, lead: RankShares) -> Findi
     early = min(job.ranks, key=lambda rank: rank.share(*_BEFORE_OTHERS))
     uneven = late.share(Phase.COLLECTIVE) < 0.5 * early.share(Phase.COLLECTIVE) and len(job.ranks) > 1
     if uneven and late.share(*DATA, *_OWN_FAULT) >= WORTH_TELLING:
-        # the others wait for a rank that is late for a cause of its own, which is the finding then
+        # the others wait for a late rank, and the cause of its delay is the finding
         return None
     hint = f"; rank {late.rank} is the last to arrive" if uneven else ""
     title = f"{percent(total)} of the time is spent on communication between the ranks{hint}"
@@ -99,12 +99,12 @@ def judge_communication(watch: Watch, job: JobShares, lead: RankShares) -> Findi
 
 
 def _blocked_in_backward(watch: Watch, job: JobShares) -> float:
-    """Share of the time in which the ranks stood in backward and waited: DDP's exchange does not show as a frame.
+    """Share of the time in which the ranks waited in backward: DDP's exchange does not show as a frame.
 
-    Seen by the moments that py-spy dump found idle, or by the main threads' waits on a futex.
+    It is estimated from the moments that py-spy dump found idle, or from the main threads' waits on a futex.
     """
     tracked = [r.track for r in job.ranks if r.track is not None]
-    # threads of torch's pool work while the main thread waits for them: such a process waits for itself
+    # if threads of torch's pool work while the main thread waits for them, the process waits for itself
     if not tracked or sum(map(wanted_s, tracked)) / watch.seconds / len(tracked) > 1.3:
         return 0.0
     backward = sum(r.share(Phase.BACKWARD) for r in job.ranks) / len(job.ranks)
@@ -116,7 +116,7 @@ def _blocked_in_backward(watch: Watch, job: JobShares) -> float:
 
 
 def judge_compile(watch: Watch, lead: RankShares) -> Finding | None:
-    """torch.compile at work again and again, long after the first step."""
+    """torch.compile that compiles again and again, long after the first step."""
     late = [phase is Phase.COMPILE for phase in lead.timeline[len(lead.timeline) // 2 :]]
     spans, share = entries((False, *late)), lead.share(Phase.COMPILE)
     if share < WORTH_TELLING or sum(late) < 0.1 * len(late) or spans < 2:

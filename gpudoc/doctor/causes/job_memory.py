@@ -1,4 +1,4 @@
-"""Memory of a running job that grows: what a process keeps, and what loader workers copy of the memory they share."""
+"""A running job's memory that grows: a process keeps it, or loader workers copy pages of their shared memory."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from gpudoc.doctor.remedies import do
 from gpudoc.facts.process import Frame, Limits, ProcessTrack, Stacks, Watch
 from gpudoc.units import format_bytes, format_seconds
 
-# a process fills its memory with imports and first steps, and for a worker the first batches copy what they touch
+# imports and first steps fill a process's memory; a worker's first batches copy the pages that they touch
 SETTLED_AFTER_S = 10.0
 WORKER_SETTLED_AFTER_S = 5.0
-# both, and the time that is looked at, are seconds of a job that gets the CPU it wants: beside others a warm-up of ten
-# seconds takes forty and looks like a leak all along
+# these two and the least time to judge are seconds of a job that gets all the CPU it wants: if it has to share, a
+# warm-up of ten seconds takes forty and looks like a leak all along
 LEAST_AT_WORK_S = 8.0
 _TOO_SHORT = f"memory needs to be watched for {LEAST_SECONDS:.0f} s or more: --seconds 20"
 # 40 MiB/s in two ranks of DDP over gloo, nothing with one arena (torch 2.13, glibc 2.36, 2026-11-21)
@@ -27,12 +27,12 @@ _ARENAS = do(
     "its holes. If memory then stays constant, that was the cause.",
     "MALLOC_ARENA_MAX=1 torchrun ... train.py",
 )
-# in the first steps the allocator learns the sizes, and a crowded machine takes seconds for each
+# the allocator learns the sizes in the first steps, each of which takes seconds on a crowded machine
 LEAST_STEPS = 10
 
 
 def judge_growth(watch: Watch, job: JobShares) -> Finding | Skip | None:
-    """Memory of the main process or of its workers that grows steadily; with the line that keeps the graph, if seen."""
+    """Memory of the main process or its workers that grows steadily; with the line that keeps the graph, if seen."""
     gets = _share_of_its_wish(job)
     reason = _warms_up(watch, job, gets)
     if reason:
@@ -70,7 +70,7 @@ def judge_growth(watch: Watch, job: JobShares) -> Finding | Skip | None:
 
 
 def _warms_up(watch: Watch, job: JobShares, gets: float) -> str:
-    """Why memory that grows says nothing here, as it grows at first in every job; '' where it says something."""
+    """Why growing memory is not a sign here: it grows at first in every job; '' if it is a sign."""
     if any(r.startup_samples or r.share(Phase.STARTUP) > 0.02 for r in job.ranks) or not job.ranks:
         return "the job was starting up, and memory always grows then"
     if watch.seconds < LEAST_SECONDS:
@@ -80,14 +80,14 @@ def _warms_up(watch: Watch, job: JobShares, gets: float) -> str:
         return f"{steps} steps were seen, but judging memory takes {LEAST_STEPS} or more: --seconds 120"
     if watch.seconds * gets >= LEAST_AT_WORK_S:
         return ""
-    # with the seconds in which it has not settled yet
+    # includes the seconds before the memory settles
     least_s = math.ceil((LEAST_AT_WORK_S + SETTLED_AFTER_S) / gets / 10) * 10
     told = f"other processes leave the job {percent(gets)} of the CPU time it needs"
     return f"{told}, so it warms up slowly: --seconds {least_s}"
 
 
 def _steps(job: JobShares) -> int | None:
-    """How often the leading rank came to the same phase again; None where it shows no two phases to count by."""
+    """How often the leading rank returned to the same phase; None if it shows no change of phases to count."""
     lead = job.lead
     if lead is None:
         return None
@@ -96,14 +96,14 @@ def _steps(job: JobShares) -> int | None:
 
 
 def _share_of_its_wish(job: JobShares) -> float:
-    """The part of the time in which the leading main thread could run that it ran, 0 to 1; 1 where it is not known."""
+    """The share of its ready time in which the leading main thread ran, 0 to 1; 1 if that is unknown."""
     lead = job.lead
     return min(1.0, max(0.01, lead.cpu / lead.cpu_wanted)) if lead is not None and lead.cpu_wanted > 0 else 1.0
 
 
 def _settled(track: ProcessTrack, gets: float) -> list[tuple[float, int]]:
-    """The memory of a process without its first seconds at work, in which imports and first steps fill it; `gets` is
-    the part of its time in which others let it work.
+    """The memory of a process without its first seconds of work, in which imports and first steps fill it; `gets` is
+    the share of its time in which other processes let it work.
     """
     return [(t, size) for t, size in track.memory if (track.age_s + t - track.first_s) * gets >= SETTLED_AFTER_S]
 
@@ -124,8 +124,8 @@ def _room(watch: Watch) -> float | None:
 
 
 def judge_copied_pages(watch: Watch, job: JobShares) -> Finding | Skip | None:
-    """Workers whose memory stays as large as it is and becomes their own page by page: reading an object writes its
-    reference count, and the kernel copies the page that was shared since the fork."""
+    """Workers whose memory keeps its size but becomes their own page by page: reading an object writes its reference
+    count, and the kernel copies the page that was shared since the fork."""
     if not job.workers:
         return None
     reason = _cannot_tell(watch, job)
@@ -154,14 +154,14 @@ def _cannot_tell(watch: Watch, job: JobShares) -> str:
         return "no Pss_Anon in /proc/PID/smaps_rollup"
     if watch.seconds < LEAST_SECONDS:
         return _TOO_SHORT
-    # a page is counted by how many share it, so a worker that begins or ends changes the figures of the others
+    # a page counts by the number of processes that share it, so a worker's start or end changes the others' figures
     if any(w.track.born_during_watch or w.track.died_during_watch for w in job.workers):
         return "loader workers started or ended during the watch"
     return ""
 
 
 def _copied(worker: WorkerShares) -> list[tuple[float, int]]:
-    """A worker's own memory without what it allocated since: what is left is pages that it copied."""
+    """A worker's own memory without its new allocations: the pages that it copied."""
     track = worker.track
     settled = [p for p in track.pages if track.age_s + p.time_s - track.first_s >= WORKER_SETTLED_AFTER_S]
     return [(p.time_s, p.own_bytes - (p.mapped_bytes - settled[0].mapped_bytes)) for p in settled]

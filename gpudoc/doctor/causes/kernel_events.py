@@ -1,4 +1,4 @@
-"""What the kernel log says of GPUs and NVSwitches, judged the same way on a live machine and in somebody's text."""
+"""Judge the kernel log's messages about GPUs and NVSwitches, in the same way on a live machine and in a text."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ SWITCH = "nvswitch_error"
 # how sure an Xid of each kind is about the cause that the table names for it
 _SURE = {"application": 0.75, "memory": 0.94, "bus": 0.96, "firmware": 0.95, "power": 0.95}
 _ELSE_SURE = 0.8
-# the message's own word: NVLink's numbers since Blackwell and every SXid carry one
+# the message's own word for its severity: NVLink's numbers since Blackwell and every SXid have one
 _FATAL = Pattern(r"(?i)(?<!non-)(?<!non)\bfatal\b")
 _HARMLESS = Pattern(r"(?i)\bnon-?fatal\b|\bcorrectable\b")
-# lines that go on with the data of the SXid before them
+# lines that continue the data of the SXid before them
 _DATA_LINE = Pattern(r"(?i)\bSeverity \d+ Engine|\bData \{")
 _RECOVERY = Pattern(r"(?i)recovery action changed from 0x[0-9a-f]+ \([^)]*\) to 0x[0-9a-f]+ \(([^)]*)\)")
 _UNCORRECTED = Pattern(r"(?i)uncorrect")
@@ -43,7 +43,7 @@ _FIXED = {
 }
 _GSP = replace(_BAR, cause="gsp_firmware_timeout", kind="firmware")
 _ADAPTER = replace(_BAR, cause="gpu_hardware_fault", kind="undecided")
-# the driver read all ones where it looked for the GPU
+# the driver read all ones at the GPU's address
 _ALL_ONES = Pattern(r"RmInitAdapter failed.{0,80}0x2[4-6]:0x(?:ff)?ffff\b")
 _UNSURE = 0.65
 _MOST_ALIKE = 6
@@ -51,7 +51,7 @@ _MOST_ALIKE = 6
 
 @dataclass(slots=True)
 class _Log:
-    """The events of one machine and what they say together; `live` when the machine itself can still be asked."""
+    """The events of one machine, and what they say together; `live` if the machine itself can still be asked."""
 
     machine: Machine
     live: bool
@@ -65,7 +65,7 @@ def _of_cause(cause: str, live: bool, evidence: Evidence) -> Iterator[Finding | 
 
 
 def findings(evidence: Evidence) -> list[Finding]:
-    """Everything that the kernel log of this evidence says, one finding for each event."""
+    """All findings from the kernel log of this evidence, one for each event."""
     log = _Log(evidence.machine, evidence.source != "file")
     for event in events(log.machine, "xid"):
         if _recovery(event):
@@ -73,18 +73,18 @@ def findings(evidence: Evidence) -> list[Finding]:
     few = list(_few(events(log.machine, *_KINDS)))
     log.fatal = {_place(event) for event in few if _row(event)[1] == "fatal"}
     judged = [(event, _judge(event, log)) for event in few]
-    # an adapter that did not start is the hardware's fault only where the log knows no other reason
+    # the hardware is to blame for an adapter that did not start only if the log gives no other reason
     known_why = any(finding is not None and finding.id in _WHY_NOT_STARTED for _, finding in judged)
     found = [finding for event, finding in judged if not (known_why and _fixed(event) is _ADAPTER)]
     found += [_wanted(event, log) for event in log.recovery.values()]
     kept = [finding for finding in found if finding is not None]
-    # a channel that was cleared away follows the event that began it
+    # a notice about a removed channel only follows from the event that began it
     others = any(finding.severity != "info" for finding in kept)
     return [f for f in kept if not (others and f.id == GENERIC and f.severity == "info")]
 
 
 def unknown_numbers(evidence: Evidence) -> tuple[Observation, ...]:
-    """The kernel's lines whose Xid or SXid no table knows: something was reported, and nobody here can say what."""
+    """The kernel's lines with an Xid or SXid that is in no table: an error was reported, but its meaning is unknown."""
     seen: dict[str, Observation] = {}
     for event in events(evidence.machine, "xid", "sxid"):
         row, level = _row(event)
@@ -95,7 +95,7 @@ def unknown_numbers(evidence: Evidence) -> tuple[Observation, ...]:
 
 
 def _few(logged: Iterator[KernelEvent]) -> Iterator[KernelEvent]:
-    """The first of the events that say the same of one device: a log may hold one of them ten thousand times."""
+    """The first few of the events that say the same about one device: a log may repeat one ten thousand times."""
     counts: Counter[tuple[object, ...]] = Counter()
     for event in logged:
         same = (event.kind, known_or(event.code, -1), known_or(event.pci_address, ""), bool(_FATAL.search(event.text)))
@@ -105,7 +105,7 @@ def _few(logged: Iterator[KernelEvent]) -> Iterator[KernelEvent]:
 
 
 def _recovery(event: KernelEvent) -> bool:
-    """Whether this is an Xid 154 whose message names the recovery; judged by its last one, not line by line."""
+    """Whether this is an Xid 154 whose message names the recovery; only a device's last one is judged."""
     return event.kind == "xid" and event.code == 154 and _RECOVERY.search(event.text) is not None
 
 
@@ -114,12 +114,12 @@ def _place(event: KernelEvent) -> str:
 
 
 def _from_the_driver(event: KernelEvent) -> bool:
-    """Whether this is the driver's own line; in prose a number behind 'Xid' may be anything."""
+    """Whether this is the driver's own line; in prose, a number after 'Xid' may be anything."""
     return not isinstance(event.pci_address, Absent) or "NVRM" in event.text
 
 
 def _row(event: KernelEvent) -> tuple[Xid | None, Level | None]:
-    """The row of an event's number, and how bad its message says that it is."""
+    """The row for an event's number, and the severity that its message states."""
     fixed = _fixed(event)
     if fixed is not None:
         return fixed, fixed.severity
@@ -135,7 +135,7 @@ def _row(event: KernelEvent) -> tuple[Xid | None, Level | None]:
 
 
 def _fixed(event: KernelEvent) -> Xid | None:
-    """What a line without a number says; None for one with a number."""
+    """The row for a line without a number; None for a line with one."""
     if event.kind != "gsp":
         return _FIXED.get(event.kind)
     if _ALL_ONES.search(event.text):
@@ -150,11 +150,11 @@ def _judge(event: KernelEvent, log: _Log) -> Finding | None:
     if event.kind == "aer" and not _counts(event, log):
         return None
     if row is not None and row.kind == "application" and log.live:
-        # on a machine that goes on working this was a program of an earlier job
+        # on a machine that still works, this was a program of an earlier job
         return None
     prose = event.kind == "xid" and row is not None and not row.cause and not _from_the_driver(event)
     if prose and row is not None and (row.action == "CONTACT_SUPPORT" or level == "notice"):
-        # a number that current GPUs hardly use is rather a count in somebody's sentence
+        # a number that current GPUs hardly use is more likely a count in somebody's sentence
         return None
     cause = SWITCH if event.kind == "sxid" else (row.cause if row else "") or GENERIC
     card = None if event.kind == "sxid" else card_at(event.pci_address, log.machine)
@@ -173,7 +173,7 @@ def _judge(event: KernelEvent, log: _Log) -> Finding | None:
 
 
 def _advice(event: KernelEvent, row: Xid | None, level: Level, log: _Log) -> Advise | None:
-    """What stands before the cause's own advice: a reboot that the driver asks for, or that nothing need be reset."""
+    """The advice before the cause's own: the driver wants a reboot, or nothing needs a reset; None for neither."""
     place = _place(event)
     if place in log.recovery and "reboot" in _asked(log.recovery[place]).lower():
         return advise_recovery("reboot")
@@ -185,7 +185,7 @@ def _advice(event: KernelEvent, row: Xid | None, level: Level, log: _Log) -> Adv
 
 
 def _counts(event: KernelEvent, log: _Log) -> bool:
-    """Whether a PCIe error could not be corrected and belongs to a GPU, as far as that can be known."""
+    """Whether a PCIe error was not corrected and, as far as can be known, belongs to a GPU."""
     if not _UNCORRECTED.search(event.text):
         return False
     place = _place(event)
@@ -194,7 +194,7 @@ def _counts(event: KernelEvent, log: _Log) -> bool:
 
 
 def _severity(level: Level, card: Card | None, log: _Log, *, asked: bool) -> Severity:
-    """In a text the fault is what happened; on a live machine it may be over, unless the GPU itself says otherwise.
+    """The severity: in a text the fault counts; on a live machine it may be over, unless the GPU itself says otherwise.
 
     A switch cannot be `asked`: its fatal error counts until the log begins again.
     """
@@ -211,7 +211,7 @@ def _still(card: Card | None, log: _Log) -> bool:
     """Whether the machine confirms now that a fault in its log is not over."""
     machine = log.machine
     if isinstance(machine.gpus, Absent):
-        # silence is a sign where NVML was asked, and none where it could not be
+        # missing GPUs confirm the fault only if NVML was asked
         return "nvml" in machine.probe_failures or not isinstance(machine.driver.nvml_code, Absent)
     if card is None:
         return _fewer(machine)
@@ -225,19 +225,19 @@ def _still(card: Card | None, log: _Log) -> bool:
 
 
 def _fewer(machine: Machine) -> bool:
-    """Whether NVML lists fewer GPUs than the driver holds on the bus."""
+    """Whether NVML lists fewer GPUs than the driver has on the bus."""
     listed: Sequence[object] = known_or(machine.gpus, ())
     return len(listed) < len([d for d in pci_gpus(machine, NVIDIA) if d.driver == "nvidia"])
 
 
 def _asked(event: KernelEvent) -> str:
-    """The recovery that the last Xid 154 of a card asks for; '' for none."""
+    """The recovery that a card's last Xid 154 asks for; '' for none."""
     match = _RECOVERY.search(event.text)
     return "" if match is None or match[1].strip().lower() == "none" else match[1].strip()
 
 
 def _asks(event: KernelEvent, log: _Log) -> str:
-    """The recovery that is still to be done: a reset may have been, which the driver then says; a reboot was not."""
+    """The recovery that is still needed: not a reset if the driver says that it is done, but always a reboot."""
     asked = _asked(event)
     gpu = gpu_at(_place(event), log.machine) if log.live else None
     done = gpu is not None and gpu.recovery_action == 0 and "reboot" not in asked.lower()
@@ -274,8 +274,8 @@ CAUSES = (
     "kernel_launch_timeout",
     GENERIC,
 )
-# the chain asks for a GPU that fell off the bus itself, since nothing behind that link can be judged; a program of an
-# earlier job is no finding of a machine, so that a check for it could not fail there
+# the chain itself checks for a GPU that fell off the bus, because nothing after that link can be judged; a program of
+# an earlier job is not a finding about a machine, so a check for it could not fail there
 _NOT_ASKED_LIVE = ("gpu_fallen_off_bus", "illegal_memory_access", "kernel_launch_timeout")
 
 FINDERS: tuple[Finder, ...] = (

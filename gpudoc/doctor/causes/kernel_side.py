@@ -106,7 +106,7 @@ def look_at_kernel_driver(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 def _refused(machine: Machine, seen: tuple[Observation, ...]) -> Finding:
-    """The module is loaded and did not take the GPU."""
+    """The finding for a module that is loaded but did not take the GPU."""
     told = _not_started(machine)
     if told is not None:
         return replace(told, evidence=(*told.evidence, *seen))
@@ -117,7 +117,7 @@ def _refused(machine: Machine, seen: tuple[Observation, ...]) -> Finding:
 
 
 def _not_started(machine: Machine) -> Finding | None:
-    """What the kernel log says of an adapter that did not start, as the fault of this moment."""
+    """The kernel log's reason why an adapter did not start, as a fault of this moment; None if it gives none."""
     said = kernel_events.findings(Evidence(source="machine", machine=machine))
     reasons = [finding for finding in said if finding.id in kernel_events.NOT_STARTED]
     return replace(reasons[0], severity="broken") if reasons else None

@@ -1,4 +1,4 @@
-"""Shared libraries and compiled packages that do not belong together, as loader and importer report it."""
+"""Shared libraries and compiled packages that do not fit together, as the loader or the import reports it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gpudoc.doctor.model import Evidence, Finding, Skip
 from gpudoc.facts.readers.model import CleanText
 from gpudoc.patterns import Pattern
 
-# libraries that torch's own wheels bring; their names as the dynamic loader writes them
+# libraries in torch's own wheels, with their names as the dynamic loader writes them
 _CUDA_LIBRARY = (
     r"lib(?:cudnn\w*|cublas\w*|cufft\w*|curand|cusolver\w*|cusparse\w*|cusparseLt|nccl|nvrtc[\w-]*|nvJitLink|"
     r"nvToolsExt|"
@@ -28,7 +28,7 @@ _MISSING = words(
 )
 _UNDEFINED = words(
     r"undefined symbol: (\S+)",
-    # retold without the colon: only what looks like a symbol
+    # retold without the colon: only words that look like a symbol
     r"undefined symbol [`'\"]?(_Z\w+|(?:nccl|cublas|cudnn|cusparse|nvJitLink|cu)[A-Z]\w+)",
     r"symbol not found in flat namespace \(?'?(\S+)",
     r"Symbol not found: (\S+)",
@@ -65,12 +65,12 @@ def _find_missing(text: CleanText) -> Iterator[Finding | Skip]:
     said = text.find(_MISSING)
     if said is None:
         return
-    # what torch loads at its start was there; what it opens when it is needed may still be missing
+    # the libraries that torch loads at import were there; a library that it opens later may still be missing
     if text.find(words("Is CUDA available: True")) and not _OPENED_LATER.search(said.line.text):
         return
     seen = (quote(said, "loader"),)
     extension = _extension(text)
-    # torch's own import never asks for a part of torch that its build has not: another package does
+    # torch's own import never asks for a part that its build lacks: another package does
     by_torch = text.find(_TORCH_IMPORT) is not None or not (extension or said[0].startswith(("libtorch", "libc10")))
     sure = 0.88 if by_torch else 0.5
     yield Finding(id="bundled_cuda_library_missing", confidence=sure, evidence=seen)

@@ -27,7 +27,7 @@ class Least(NamedTuple):
 
 
 LEAST = (
-    # Docker gives 64 MiB unless told otherwise; loader workers hand over whole batches through it
+    # Docker's default is 64 MiB; loader workers pass whole batches through it
     Least("shm_too_small", "host.shm_total_bytes", 128 * MIB, "/dev/shm", "statvfs", 0.9),
     Least("too_many_open_files", "host.open_files_limit", 512, "ulimit -n", "getrlimit", 0.8),
     Least("process_limit_low", "host.processes_limit", 256, "ulimit -u", "getrlimit", 0.8),
@@ -37,7 +37,7 @@ LEAST = (
 
 
 def find_low(evidence: Evidence, cause: str) -> Iterator[Finding | Skip]:
-    """What is below its bound: shared memory, a limit of the process, room on a disk."""
+    """Facts below their bounds: shared memory, a limit of the process, room on a disk."""
     facts = [(limit, attrgetter(limit.path)(evidence.machine)) for limit in LEAST if limit.cause == cause]
     low = [(limit, fact) for limit, fact in facts if not isinstance(fact, Absent) and fact < limit.least]
     if low:
@@ -47,7 +47,7 @@ def find_low(evidence: Evidence, cause: str) -> Iterator[Finding | Skip]:
 
 
 def find_cpu_quota(evidence: Evidence) -> Iterator[Finding | Skip]:
-    """A CPU quota that torch does not see: it starts a thread per CPU, and the kernel stops them all in turn."""
+    """A CPU quota that torch does not see: torch starts a thread per CPU, and the kernel stops them all in turn."""
     machine = evidence.machine
     quota, threads = machine.container.cpu_quota_cores, machine.torch.num_threads
     if isinstance(quota, Absent):
@@ -66,7 +66,7 @@ def find_cpu_quota(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 def find_little_memory(evidence: Evidence) -> Iterator[Finding | Skip]:
-    """Host memory that is nearly used up, of the machine or of the cgroup."""
+    """Nearly exhausted host memory, of the machine or of the cgroup."""
     machine = evidence.machine
     available, limit = machine.host.memory_available_bytes, machine.container.memory_limit_bytes
     used = machine.container.memory_used_bytes
@@ -80,7 +80,7 @@ def find_little_memory(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 def find_killed(evidence: Evidence) -> Iterator[Finding | Skip]:
-    """Processes that the kernel killed for lack of memory since boot; of an earlier job, and so only information."""
+    """Processes that the kernel killed for lack of memory since boot; only a note, as they belong to earlier jobs."""
     killed = [event for event in events(evidence.machine, "oom_kill") if "illed process" in event.text]
     if killed:
         seen = tuple(observe("kernel log", event.text, "kernel log") for event in killed[-2:])

@@ -1,4 +1,4 @@
-"""What the finders of a live machine share: which GPUs are meant, how a fact is quoted, whether a GPU was asked for."""
+"""Helpers for the finders of a live machine: which GPUs count, how to quote a fact, whether a GPU was asked for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NO_GPU_ASKED = ("", "void", "none")
 
 
 def refusal(node: DeviceNode) -> str:
-    """EPERM where the device cgroup refused to open it, EACCES where the file's mode did, '' otherwise."""
+    """EPERM if the device cgroup refused to open the file, EACCES if the file's mode did, '' otherwise."""
     code = node.error.split(":", 1)[0]
     return code if code in ("EPERM", "EACCES") else ""
 
@@ -27,9 +27,9 @@ def pci_gpus(machine: Machine, vendor: int) -> tuple[PciDevice, ...]:
 
 
 def compute_gpus_amd(machine: Machine) -> tuple[PciDevice, ...]:
-    """AMD devices that are meant for computing: accelerators, or any when torch is built for ROCm.
+    """AMD devices that are meant for computing: accelerators, or any device if torch is built for ROCm.
 
-    The graphics part of a Ryzen processor is on the bus of many machines that nobody trains on.
+    The bus of many machines that nobody trains on shows the graphics part of a Ryzen processor.
     """
     devices = pci_gpus(machine, AMD)
     if machine.torch.accelerator == "rocm":
@@ -43,17 +43,17 @@ def _base_class(device: PciDevice) -> int:
 
 
 def nvml_gpus(machine: Machine) -> tuple[Gpu, ...]:
-    """The GPUs that NVML lists; none when NVML did not answer."""
+    """The GPUs that NVML lists; none if NVML did not answer."""
     return known_or(machine.gpus, ())
 
 
 def told_gpus(evidence: Evidence) -> tuple[Gpu, ...]:
-    """The GPUs that a text states; none of a live machine."""
+    """The GPUs that a text states; none for a live machine."""
     return () if evidence.source == "machine" else nvml_gpus(evidence.machine)
 
 
 def nodes(machine: Machine) -> Mapping[str, DeviceNode]:
-    """Device files by path; empty when /dev was not read."""
+    """Device files by path; empty if /dev was not read."""
     known: tuple[DeviceNode, ...] = known_or(machine.nodes, ())
     return {node.path: node for node in known}
 
@@ -69,7 +69,7 @@ def nvidia_is_there(machine: Machine) -> bool:
 
 
 def variables(machine: Machine) -> Mapping[str, str]:
-    """The environment variables that were read; empty when none were."""
+    """The environment variables that were read; empty if none were."""
     empty: Mapping[str, str] = {}
     return known_or(machine.environment, empty)
 
@@ -81,7 +81,7 @@ def events(machine: Machine, *kinds: str) -> Iterator[KernelEvent]:
 
 
 def logged(machine: Machine, *kinds: str) -> list[Observation]:
-    """These messages of the kernel as a finding quotes them."""
+    """The kernel's messages of these kinds, as a finding quotes them."""
     return [observe("kernel log", event.text, "kernel log") for event in events(machine, *kinds)]
 
 
@@ -101,7 +101,7 @@ def is_jetson(machine: Machine) -> bool:
 
 
 def gpu_is_meant(evidence: Evidence) -> bool:
-    """Whether somebody said that a GPU should be here: an option, a scheduler's variable, or a CUDA build of torch."""
+    """Whether a GPU should be here by an option, a scheduler's variable, or a CUDA or ROCm build of torch."""
     return gpu_was_asked(evidence) or evidence.machine.torch.accelerator in ("cuda", "rocm")
 
 
@@ -113,7 +113,7 @@ def gpu_was_asked(evidence: Evidence) -> bool:
 
 
 def observe(fact: str, seen: object, origin: str) -> Observation:
-    """One fact as a finding quotes it; an absent one by its reason."""
+    """One fact as a finding quotes it; for an absent fact, its reason."""
     return Observation(fact, seen.reason if isinstance(seen, Absent) else _text(seen), origin)
 
 
@@ -126,7 +126,7 @@ def _text(seen: object) -> str:
 
 
 def seen_of(gpu: Gpu, what: object, origin: str = "NVML") -> Observation:
-    """One observation on a GPU, which is named by index, UUID and PCI address as far as they are known."""
+    """One observation on a GPU, with its index, UUID and PCI address as far as they are known."""
     return observe(Card.of(gpu).label, what, origin)
 
 

@@ -1,4 +1,4 @@
-"""Losses that become NaN or grow without end: by the figures that were printed before, and by the precision."""
+"""Losses that become NaN or grow without end, judged by the figures printed before and by the precision."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from gpudoc.facts.readers.precision import FLOAT16
 
 _NAN_IN_DATA = Listed("nan-in-data")
 _MOST_SHOWN = 6
-# a loss that is so many times what it was has grown; without a NaN behind it, it takes more
+# a loss has grown at 3 times its lowest value; without a NaN after it, it takes 50 times, more than 10, and 4 rises
 _GREW, _EXPLODED, _LARGE, _RISES = 3.0, 50.0, 10.0, 4
-# what no loss is that was in order some steps before, and what none is at all
+# a loss that was in order some steps before is never above the first, and no loss is ever above the second
 _HUGE, _ENORMOUS = 1e5, 1e12
-# a loss that moves by less is flat, and one that is printed the same stands still; the numbers of classes that can be
-# told apart by the loss of guessing
+# a loss that moves by less than 0.02 is flat, one that is printed unchanged stands still; for the classes in _CLASSES
+# the loss of guessing shows their number
 _FEWEST_FLAT, _FLAT, _FEWEST_SAME = 5, 0.02, 4
-# of fewer digits the same loss may move unseen
+# with fewer digits, an unchanged loss may move unseen
 _EXACT = 4
 _CLASSES = (*range(2, 21), 100, 200, 1000)
 
 
 def _find_nan(text: CleanText, evidence: Evidence) -> Iterator[Finding | Skip]:
-    """What happened before the first loss that is not a number."""
+    """The cause of the first loss that is not a number, by the losses before it."""
     if "loss" not in text.lowered and "nan" not in text.lowered:
         return
     losses = read_losses(text.lines)
@@ -62,7 +62,7 @@ def _finding(cause: str, confidence: float, seen: Sequence[Observation], title: 
 
 
 def _exploded(losses: Sequence[LoggedLoss]) -> Iterator[Finding]:
-    """A loss that rises and rises, though it is a number yet."""
+    """A loss that rises and rises, although it is still a number."""
     values = [loss.value for loss in losses]
     tail = values[-_RISES - 1 :]
     rises = len(tail) > _RISES and all(one < other for one, other in itertools.pairwise(tail))
@@ -75,7 +75,7 @@ def _exploded(losses: Sequence[LoggedLoss]) -> Iterator[Finding]:
 
 
 def _at_chance(losses: Sequence[LoggedLoss]) -> Iterator[Finding]:
-    """A loss that is printed the same again and again, or stays what guessing gives, long after the first steps."""
+    """A loss that is printed unchanged again and again, or stays at the value of guessing, long after the start."""
     values = [loss.value for loss in losses]
     if len(values) < _FEWEST_SAME or not losses[-1].is_late or max(values) - min(values) > _FLAT:
         return
@@ -93,7 +93,7 @@ def _at_chance(losses: Sequence[LoggedLoss]) -> Iterator[Finding]:
 
 
 def _grew(before: Sequence[float]) -> bool:
-    """Whether the last loss is the largest by far, and not one of many that go up and down."""
+    """Whether the last loss is by far the largest, and not one of many that go up and down."""
     if len(before) < 2 or before[-1] < max(before):
         return False
     from statistics import median
@@ -110,7 +110,7 @@ def _growth(values: Sequence[float], end: float | None) -> str:
 
 
 def _shown(losses: Sequence[LoggedLoss], end: int) -> Observation:
-    """The last losses before and at `end`, as they were printed."""
+    """The last losses up to `end`, as they were printed."""
     part = losses[max(0, end - _MOST_SHOWN + 1) : end + 1]
     first, last = part[0].line, part[-1].line
     origin = first.origin if first == last else f"{first.origin} to {last.number}"

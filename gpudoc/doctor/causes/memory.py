@@ -1,4 +1,4 @@
-"""GPU memory that ran out: the arithmetic of the message first, then where in the program it happened."""
+"""GPU memory that ran out: first the arithmetic of the message, then the place in the program."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpudoc.patterns import Pattern
 from gpudoc.units import GIB, format_bytes
 
 RAN_OUT = Listed("ran-out")
-# said without the device, in a text that has one
+# messages without the device, in a text that names one elsewhere
 _BARE = words(r"out of memory", r"memory (?:\w+ ){0,2}(?:explod\w+|overflow\w*|blow\w* up|is exhausted)")
 _ON_DEVICE = words(r"\bgpus?\b", r"\b[1-5]0[5-9]0(?: ?ti)?\b", r"\b[RG]TX\b", r"\bcuda\b", r"\bvram\b", "显存")
 _ON_CARD = words(r"\bvram\b|CUDA out|gpu (?:memory|oom|ram)|cuda (?:memory|oom)|显存")
@@ -27,7 +27,7 @@ _HOST_MEMORY = words(
     r"(?<!gpu)(?<!gpu\x20)(?<!cuda\x20)(?<!graphics\x20)(?<!video\x20)(?<!\dg)(?<!\dgb)\bram\b",
     r"\brss\b",
     r"\bswap\b",
-    # what is set against the card's own memory is the host's
+    # memory that a text contrasts with the card's own is the host's
     r"\bmemory\b(?=[^.\n]{0,30}\b(?:but|while|whereas)\b[^.\n]{0,20}\b(?:gpu|graphics|video|vram)\b)",
     r"(?:memory|mem) (?:usage )?(?:of|on) (?:the |my |our )?(?:server|machine|computer|host|cpu|node|pc)\b",
     r"(?<!GPU)(?<!GPU\x20)(?:内存|內存|記憶體)",
@@ -58,9 +58,9 @@ _GROWS = Listed("gpu-memory-grows")
 _FINDER = Listed("oom-finder")
 _OTHERS = Listed("oom-others")
 _RISING_STEPS = 4
-# beside so small a share of the card nothing has piled up
+# with less than this share of the card in use, nothing has piled up
 _NEARLY_NOTHING = 0.1
-# a process holds more than the card has where the driver moved some of it to the host
+# a process holds more than the card has if the driver moved a part of it to the host
 _SPILLED = 1.1
 _BATCH = Pattern(
     r"(?i)(?:per_device_train_batch_size|micro_batch_size|train_batch_size|batch[_ -]?size)\W{1,4}(\d{1,5})\b"
@@ -85,13 +85,13 @@ def _find_oom(text: CleanText) -> Iterator[Finding | Skip]:
     ):
         return
     messages = allocator.read(text)
-    # a headline that quotes the message holds a figure or two of it
+    # a headline that quotes the message has only a figure or two of it
     whole = (one for one in messages if one.request is not None and one.total is not None)
     message = next(whole, messages[0] if messages else None)
     seen = (quote(said, "error"), *(_numbers(message) if message else ()))
     yield from _by_numbers(text, message, seen)
     if message and _is_beyond(message):
-        return  # wherever it was asked for
+        return  # the place of the request does not matter
     yield from _by_place(text, seen)
     yield from _by_growth(text, seen)
     yield Finding(id="oom_capacity", confidence=0.68, evidence=seen, fix=advice(text, message))
@@ -130,7 +130,7 @@ def _by_numbers(
 
 
 def _is_beyond(message: OutOfMemory) -> bool:
-    """Whether one request is larger than the whole card, which is empty but for a little."""
+    """Whether one request is larger than the whole card, although the card is nearly empty."""
     request, total, held = message.request, message.total, message.allocated
     if request is None or total is None or held is None:
         return False
@@ -138,7 +138,7 @@ def _is_beyond(message: OutOfMemory) -> bool:
 
 
 def _by_growth(text: CleanText, seen: tuple[Observation, ...]) -> Iterator[Finding | Skip]:
-    """Peaks that rise from one logged step to the next until the end: something stays of each step."""
+    """Peaks that rise from one logged step to the next until the end: a part of each step stays in memory."""
     peaks = list(text.find_all(_PEAKS))
     values = [int(p["peak"]) for p in peaks]
     if len(values) >= _RISING_STEPS and all(a < b for a, b in itertools.pairwise(values)):
@@ -164,7 +164,7 @@ def _by_place(text: CleanText, seen: tuple[Observation, ...]) -> Iterator[Findin
         evidence = (*seen, quote(explicit or evaluating, "where"))
         yield Finding(id="oom_eval_without_no_grad", confidence=0.92 if explicit else 0.78, evidence=evidence)
     if text.find(_GROWS) is not None:
-        return  # what rises all the time is kept, and no rare batch
+        return  # memory that rises all the time is kept memory, not a rare large batch
     variable = text.find(_VARIABLE)
     late = [p for pattern in _PROGRESS for p in text.find_all(pattern) if int(p[1]) > 30]
     if variable or late:
@@ -187,12 +187,12 @@ def _numbers(message: OutOfMemory) -> tuple[Observation, ...]:
 
 
 def advice(text: CleanText, message: OutOfMemory | None) -> tuple[Remedy, ...]:
-    """What to do when memory is truly used up, in the order of what it costs; with numbers where the text has them."""
+    """The steps if memory is truly used up, the cheapest first; with numbers if the text has them."""
     batch = text.find(_BATCH)
     first = "Make the micro batch smaller, and keep the global batch by accumulation."
     if message and message.total and message.request and (used := message.allocated):
         outside = message.outside or 0
-        # what was in use when it failed is less than what the whole step needs: half is the most that can be hoped for
+        # the memory in use at the failure is less than the whole step needs, so hope for half of the batch at most
         share = min(0.5, 0.92 * (message.total - outside) / (used + message.request))
         if batch and int(batch[1]) > 1:
             size = int(batch[1])

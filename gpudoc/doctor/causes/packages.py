@@ -1,4 +1,4 @@
-"""What is installed besides torch: pinned versions, two CUDA generations, two copies, foreign libraries."""
+"""Faults of the packages around torch: pinned versions, two CUDA generations, two copies, foreign libraries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpudoc.knowledge.drivers import parse_version
 from gpudoc.patterns import Pattern
 
 _CUDA_PACKAGE = Pattern(r"(?P<library>nvidia-[a-z-]+?|cupy-cuda|nvidia-[a-z]+)-?(?:cu|cuda)(?P<major>1[0-9])x?")
-# from CUDA 13 on their names say no generation, and their version does
+# from CUDA 13 on, the version of these packages gives the generation, not the name
 _WITHOUT_GENERATION = tuple(
     f"nvidia-{name}" for name in ("cublas", "cuda-runtime", "cufft", "cusparse", "cusolver", "curand")
 )
@@ -35,7 +35,7 @@ def _installed(machine: Machine) -> dict[str, list[Package]]:
 
 
 def _first(machine: Machine, name: str) -> Package | None:
-    # the first folder on the path is the one that Python imports from
+    # Python imports from the first folder on the path
     return next(iter(_installed(machine).get(name, ())), None)
 
 
@@ -54,7 +54,7 @@ def _applies(marker: str) -> bool:
 
 
 def _same(version: str, wanted: str) -> bool:
-    """Whether a version meets an exact pin; a local part counts only when the pin has one."""
+    """Whether a version meets an exact pin; the local part counts only if the pin has one."""
     if wanted.endswith(".*"):
         return version.split("+")[0].startswith(wanted[:-1])
     return version == wanted if "+" in wanted else version.split("+")[0] == wanted
@@ -70,7 +70,7 @@ def find_torchvision(evidence: Evidence) -> Iterator[Finding | Skip]:
             continue
         wanted = next((version for pin, version in _pins(package) if pin == "torch"), "")
         other = bool(wanted) and not _same(torch.version, wanted)
-        # a list in a text says what is installed and not what it asks for
+        # a list in a text gives the installed packages, not their requirements
         belongs = vision_for(torch.version) if name == "torchvision" and not wanted else None
         foreign = belongs is not None and not package.version.startswith(f"{belongs}.")
         local, own = package.version.partition("+")[2], torch.version.partition("+")[2]
@@ -79,14 +79,14 @@ def find_torchvision(evidence: Evidence) -> Iterator[Finding | Skip]:
             why = f"{package.version}, made for torch {wanted}" if other else package.version
             why += f", and {belongs} belongs to it" if foreign else ""
             seen = (observe(name, why, "site-packages"), observe("torch", torch.version, "site-packages"))
-            # other builds of one version may still work together
+            # two builds of one version may still work together
             severity: Severity = "broken" if other or (mixed and "cpu" in (local, own)) else "warning"
             sure = 0.93 if other or mixed else 0.62
             yield Finding(id="torchvision_torch_mismatch", severity=severity, confidence=sure, evidence=seen)
 
 
 def find_pins(evidence: Evidence, cause: str) -> Iterator[Finding | Skip]:
-    """Libraries that torch pins exactly and that are missing or of another version."""
+    """Libraries that torch pins exactly but that are missing or have another version."""
     machine = evidence.machine
     torch = _first(machine, "torch")
     if torch is None or torch.channel != "pip":
@@ -135,7 +135,7 @@ def find_mixed_generations(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 def find_duplicates(evidence: Evidence) -> Iterator[Finding | Skip]:
-    """Two copies of torch or of a library it needs, of which the first on the path shadows the other."""
+    """Two copies of torch or of a library it needs; the first on the path shadows the other."""
     for name, packages in _installed(evidence.machine).items():
         pip = {p.location: p.version for p in packages if p.channel == "pip"}
         if (name in _WATCHED or name.startswith("nvidia-")) and len(set(pip.values())) > 1:
@@ -144,7 +144,7 @@ def find_duplicates(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 def find_numpy_abi(evidence: Evidence) -> Iterator[Finding | Skip]:
-    """A torch built for NumPy 1 together with NumPy 2: torch takes NumPy 2 from 2.3 on (its release notes)."""
+    """A torch built for NumPy 1 together with NumPy 2: torch supports NumPy 2 from 2.3 on (its release notes)."""
     torch, numpy = _first(evidence.machine, "torch"), _first(evidence.machine, "numpy")
     if torch is None or numpy is None:
         return
@@ -182,19 +182,19 @@ def _brings(machine: Machine, library: str) -> bool:
     return any(name.startswith(wanted) for name in _installed(machine))
 
 
-# a build of its own day belongs to a Triton of that day
+# a nightly build belongs to the Triton of the same day
 _NIGHTLY = Pattern(r"\.dev|a0|git|nv")
 
 
 def _other_triton(torch: str, triton: str) -> str | None:
-    """The Triton release that this torch belongs to, where it is another than this one; None when all is well."""
+    """The Triton release that this torch needs if it is not this one; None if all is well."""
     release = ".".join(triton.split(".")[:2])
     wanted = None if _NIGHTLY.search(torch) else triton_for(torch)
     return wanted if is_triton_release(release) and wanted != release else None
 
 
 def find_triton(evidence: Evidence) -> Iterator[Finding | Skip]:
-    """A Triton of another release than a torch wants that pins none, as conda installs it."""
+    """A Triton of the wrong release for a torch that pins none, as conda installs it."""
     torch, triton = _first(evidence.machine, "torch"), _first(evidence.machine, "triton")
     if torch is None or triton is None or any(name == "triton" for name, _ in _pins(torch)):
         return
@@ -217,7 +217,7 @@ FINDERS: tuple[Finder, ...] = (
     Finder(id="duplicate_packages", find=find_duplicates, needs=("python.packages",)),
     Finder(id="numpy2_abi", find=find_numpy_abi, needs=("python.packages",)),
     Finder(id="library_path_shadows_bundled", find=find_foreign_libraries),
-    # what a text lists is judged alike
+    # the lists in a text are judged in the same way
     Finder(id="torchvision_torch_mismatch", find=find_torchvision, reads="text"),
     Finder(id="triton_torch_mismatch", find=find_triton, reads="text"),
     Finder(id="numpy2_abi", find=find_numpy_abi, reads="text"),

@@ -1,6 +1,6 @@
-"""Checks of one GPU at a time: a sign declares the facts that it reads, and is asked only where all of them are known.
+"""Checks of one GPU at a time: a sign declares the facts that it reads, and is used only if all of them are known.
 
-A sign never meets an absent fact, so it cannot take one for health: a GPU that lacks a fact is skipped, by its index.
+A sign never gets an absent fact, so it cannot mistake it for health: a GPU that lacks a fact is skipped, by index.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ A = TypeVar("A")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What one sign saw on one GPU; `title` replaces the catalogue's where the numbers are the news."""
+    """The observation of one sign on one GPU; `title` replaces the catalogue's if the numbers matter."""
 
     text: str
     severity: Severity = "warning"
@@ -34,9 +34,9 @@ class Seen:
 class Sign:
     """One way to see a cause on one GPU.
 
-    The parameters of `judge` are the facts that it reads: each is the fact of Gpu of that name (`link_width` is that of
-    its link), or of the name in `names`, as a plain value. It answers None where all is well, and Absent where a part
-    of what it was given is not known. `shown` are facts that a finding quotes when they are known.
+    The parameters of `judge` are the facts that it reads: each is the fact of Gpu with that name (`link_width` is the
+    link's width), or with the name in `names`, as a plain value. It returns None if all is well, and Absent if a part
+    of a given value is unknown. `shown` are facts that a finding quotes if they are known.
     """
 
     judge: Callable[..., Union[Seen, Absent, None]]
@@ -49,12 +49,12 @@ class Sign:
         return tuple(map(_path, self.names)) or paths_of(self.judge)
 
     def ask(self, gpu: Gpu) -> Seen | Absent | None:
-        """What the sign says of one GPU; Absent, with path and reason, when one of its facts is not known."""
+        """The sign's answer for one GPU; Absent, with path and reason, if one of its facts is unknown."""
         return read(gpu, self.judge, self.paths)
 
 
 def flag(name: str, seen: Seen) -> Sign:
-    """The sign that sees `seen` where the fact of this name is true."""
+    """The sign that gives `seen` if the fact with this name is true."""
 
     def judge(is_set: bool) -> Seen | None:
         return seen if is_set else None
@@ -69,7 +69,7 @@ def paths_of(judge: Callable[..., object]) -> tuple[str, ...]:
 
 
 def read(gpu: object, judge: Callable[..., A], paths: tuple[str, ...] = ()) -> A | Absent:
-    """What `judge` says of the facts of a GPU or device, or Absent with path and reason of the first not known."""
+    """The answer of `judge` for a GPU's or device's facts, or Absent with path and reason of the first unknown one."""
     values = []
     for path in paths or paths_of(judge):
         value = fact_at(gpu, path)
@@ -87,9 +87,9 @@ def _path(name: str) -> str:
 class GpuCheck:
     """A cause and all signs of it on one GPU.
 
-    A GPU passes when every sign that it supports was read, and at least one was. `only` says which GPUs the cause can
-    apply to, and `unasked` why a whole machine cannot be checked for it. `told` is the severity in a pasted text, where
-    a fault that the driver got over is still what happened.
+    A GPU passes if every sign that it supports was read, and at least one was. `only` says to which GPUs the cause can
+    apply, and `unasked` why a whole machine cannot be checked for it. `told` is the severity in a pasted text: there, a
+    fault is still the problem even if the driver recovered from it.
     """
 
     cause: str
@@ -107,13 +107,13 @@ class GpuCheck:
         return Finder(id=self.cause, find=self.find_in_text, reads="text")
 
     def find_in_text(self, evidence: Evidence) -> Iterator[Finding | Skip]:
-        """One finding for all GPUs of a text on which something was seen; what the text leaves out is not a Skip."""
+        """One finding for all GPUs of a text on which a sign was seen; a fact missing from the text is not a Skip."""
         found = [(gpu, sign, seen) for gpu in told_gpus(evidence) for sign, seen in self._look(gpu)[0]]
         if found:
             yield self._finding(found, text=evidence)
 
     def find(self, evidence: Evidence) -> Iterator[Finding | Skip]:
-        """One finding for all GPUs on which something was seen, and one Skip that names those not checked, and why."""
+        """One finding for all GPUs on which a sign was seen, and one Skip that names the unchecked GPUs, and why."""
         gpus, unasked = nvml_gpus(evidence.machine), self.unasked(evidence.machine)
         if unasked or not gpus:
             yield Skip(unasked or "NVML lists no GPU")
@@ -125,7 +125,7 @@ class GpuCheck:
         yield from skip_of((reason, gpu.index) for gpu, _, reason in looks if reason)
 
     def _look(self, gpu: Gpu) -> tuple[list[tuple[Sign, Seen]], str]:
-        """What the signs saw on one GPU, and why it cannot count as checked; '' when it can."""
+        """The observations on one GPU, and why it does not count as checked; '' if it does."""
         if self.only is not None:
             applies = read(gpu, self.only)
             if not isinstance(applies, bool):
@@ -161,7 +161,7 @@ class GpuCheck:
 
 
 def skip_of(unread: Iterable[tuple[str, int]]) -> Iterator[Skip]:
-    """One Skip for all GPUs that were not checked: 'GPU 1, 2: ecc_enabled: no permission'; none without any."""
+    """One Skip for all unchecked GPUs: 'GPU 1, 2: ecc_enabled: no permission'; none if all were checked."""
     indices: dict[str, list[int]] = {}
     for reason, index in unread:
         indices.setdefault(reason, []).append(index)

@@ -1,4 +1,4 @@
-"""Words that stand in one sentence: who does what, whichever of the two is said first."""
+"""Words that are in one sentence, in any order."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from gpudoc.facts.readers.model import CleanText, Mention
 from gpudoc.facts.readers.words import Words, Written
 from gpudoc.patterns import Pattern
 
-# a full stop within a number or a name ends nothing, and a line that goes on in small letters was only wrapped
+# a full stop inside a number or a name does not end a sentence, and a line that goes on in lower case is only wrapped
 _END = Pattern(r"[.!?](?=\s|$)|[。！？；;]|\n\s*(?![a-z(,])|\n\s*\n")
-# where no end comes, as in a table or a listing, what is further away than this is not said of it
+# words further away than this do not belong together if no sentence ends, as in a table or a listing
 _REACH = 320
 _MOST = 40
 
 
 def together(text: CleanText, first: Words, *others: Words, without: Words | None = None) -> Mention | None:
-    """The first place of `first` whose sentence holds each of `others` and nothing of `without`, or None."""
+    """The first place of `first` whose sentence contains each of `others` and nothing of `without`, or None."""
     if any(text.find(other) is None for other in others):
         return None
     for mention in text.find_all(first, most=_MOST):

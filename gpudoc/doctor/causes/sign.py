@@ -1,4 +1,4 @@
-"""What the finders of texts share: patterns compiled once, a line as evidence, and the facts that a text states."""
+"""The parts that text finders share: patterns compiled once, a line as evidence, and the facts that a text states."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _SPECIAL = Pattern(r"[.^$*+?{}\[\]\\|()]")
 
 @functools.cache
 def as_words(patterns: tuple[str, ...]) -> Words:
-    """Patterns of a row as one search: what a program prints literally, or a regular expression after `re:`."""
+    """Patterns of a row as one search: literal text, or a regular expression after `re:`."""
     return Words(*(p.removeprefix(REGEX) if p.startswith(REGEX) else _SPECIAL.sub(r"\\\g<0>", p) for p in patterns))
 
 
 class Listed(Words):
-    """A list of vocabulary.yaml by its name; the file is read at the first search."""
+    """A list of vocabulary.yaml by its name; reads the file at the first search."""
 
     __slots__ = ("_name",)
 
@@ -43,18 +43,18 @@ class Listed(Words):
         return self._known
 
 
-# compiled patterns by their alternatives: rules are asked many times in one process
+# compiled patterns by their alternatives: rules are used many times in one process
 _known: dict[tuple[str, ...], Words] = {}
 
 
 def words(*alternatives: str) -> Words:
-    """One case-blind pattern of several; a blank in it stands for any white space, so wrapped lines match too."""
+    """One case-insensitive pattern of several; a space in it matches any white space, so wrapped lines match too."""
     if alternatives not in _known:
         _known[alternatives] = Words(*alternatives)
     return _known[alternatives]
 
 
-# "torch.cuda.is_available() ... False", as a session, a sentence or another language puts it
+# "torch.cuda.is_available() ... False", as written in a session, a sentence or another language
 UNAVAILABLE = (
     r"is_available(?:\(\))?(?:(?!\btrue\b|is_available)[^\n]){0,24}?\W{0,8}(?:Out\[\d+\]: ?)?(?:False|Flase)\b"
 )
@@ -66,12 +66,12 @@ def quote(mention: Mention, fact: str = "text") -> Observation:
 
 
 def by_text(cause_id: str, find: Callable[[CleanText], Iterator[Finding | Skip]]) -> Finder:
-    """A finder that sees the text and nothing else."""
+    """A finder that needs only the text."""
     return text_finder(cause_id, lambda text, _: find(text))
 
 
 def text_finder(cause_id: str, find: Callable[[CleanText, Evidence], Iterator[Finding | Skip]]) -> Finder:
-    """A finder that wants the text and the evidence it stands in."""
+    """A finder that needs the text and its evidence."""
 
     def look(evidence: Evidence) -> Iterator[Finding | Skip]:
         assert evidence.reading is not None
@@ -92,15 +92,15 @@ NOT_COMPATIBLE = words(
 )
 
 
-# torch's own warning speaks of torch's kernels
+# torch's own warning is about torch's kernels
 OF_TORCH = words(r"is not compatible with the current PyTorch", r"no longer supports this GPU")
-# the source file that the message of a missing kernel names, after it or before it
+# the source file that a message about a missing kernel names, after or before the message
 _AFTER = Pattern(r"(?is)no kernel image is available.{0,260}?(?P<file>[\w./\\-]+\.(?:cuh?|cpp|cc|hpp))\b")
 _BEFORE = Pattern(
     r"(?i)(?<![\w./\\-])(?P<file>[\w./\\-]*(?:csrc|_template\.h|\.cuh?)\S{0,80})(?: line=\d+ error=\d+ ?:)? ?"
     r"(?:no kernel image is available|invalid device function)"
 )
-# the check that an extension makes after its own kernel; torch's message begins otherwise
+# the check that an extension makes after its own kernel; torch's message begins differently
 _OWN_CHECK = Pattern(
     r"(?i)(?P<file>CUDA kernel failed|cudaCheckError\(\) failed|\berror in \w[\w ]{1,60}|\bkernel (?:\w+ )?failed) ?: ?"
     r"(?:no kernel image|invalid device function)"
@@ -109,7 +109,7 @@ _TORCHS_OWN = Pattern(r"(?i)aten[/\\]|c10[/\\]|\bTHC|torch[/\\]csrc|caffe2|[/\\]
 
 
 def other_source(text: CleanText) -> Mention | None:
-    """Where a source file or a check that is not torch's own tells of a missing kernel; None where there is none."""
+    """The mention of a missing kernel by a source file or a check that is not torch's own; None if there is none."""
     for pattern in (_OWN_CHECK, _BEFORE, _AFTER):
         for named in text.find_all(pattern, most=4):
             if _TORCHS_OWN.search(named["file"]) is None:
@@ -130,9 +130,9 @@ def seen_fact(evidence: Evidence, fact: str, value: object) -> Observation:
 def reported(
     cause_id: str, find: Callable[[CleanText, Evidence], Iterator[Finding | Skip]], *, though_it_works: bool = False
 ) -> Finder:
-    """A finder of what a text reports of its machine, asked where torch does not say that CUDA is available.
+    """A finder for a text's report on its machine, used unless torch says that CUDA is available.
 
-    On a live machine it is silent: finders of the machine's facts know more.
+    On a live machine it finds nothing: finders of the machine's facts know more.
     """
 
     def look(text: CleanText, evidence: Evidence) -> Iterator[Finding | Skip]:
@@ -143,12 +143,12 @@ def reported(
 
 
 def gpu_capability(gpu: Gpu) -> tuple[int, int] | None:
-    """The compute capability of a GPU of a text: stated, or that of the card of this name."""
+    """The compute capability of a GPU in a text: as stated, or from the card's name; None if unknown."""
     return known(gpu.capability) or capability_of(known(gpu.name) or "")
 
 
 def built_for(machine: Machine) -> tuple[int, int] | None:
-    """The CUDA that the text's torch is built for: stated, by conda's toolkit package, or as PyPI's Linux wheel."""
+    """The CUDA of the text's torch: as stated, from conda's toolkit package, or that of PyPI's Linux wheel."""
     stated = known(machine.torch.cuda_version)
     if stated is not None:
         return stated

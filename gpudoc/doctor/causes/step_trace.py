@@ -1,4 +1,4 @@
-"""What a trace of the steps shows: the part of a step that hides nothing, and what it would gain to be without it."""
+"""Judge a trace of steps: the parts of a step that nothing overlaps, and the gain without them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from gpudoc.patterns import Pattern
 from gpudoc.units import format_count
 
 TRACE = "the trace"
-# below these shares a fix would gain less than a step differs from the next
+# below these shares, a fix gains less than the difference between two steps
 _WAIT, _COPY, _TALK = 0.10, 0.05, 0.10
-# a device that is busy for this share of the time is the limit
+# a device that computes for this share of the time is the limit
 _BUSY = 0.85
-# a file, a line and a function: whoever made the trace chose their names
+# a file, a line and a function in safe characters, since anybody may have chosen the names in a trace
 _PLACE = Pattern(r"[\w.:/+@% <>-]+")
-# how sure anything is of a trace that holds a start or one step
+# the confidence of findings from a trace with only a start or one step
 _UNSTEADY = 0.3
 
 
@@ -35,7 +35,7 @@ def _find(name: str, judge: Callable[[Timeline], Finding | None]) -> Finder:
 
 
 def _find_part(name: str, part: StepPart, least: float, title: str, *, on_device: bool = False) -> Finder:
-    """The finder of a part of the step by its share alone; `title` has a place for how long it takes."""
+    """The finder of a part of the step by its share alone; `title` has a placeholder for its time."""
 
     def judge(timeline: Timeline) -> Finding | None:
         if (on_device and timeline.device is None) or timeline.share(part) < least:
@@ -46,7 +46,7 @@ def _find_part(name: str, part: StepPart, least: float, title: str, *, on_device
 
 
 def judge_data(timeline: Timeline) -> Finding | None:
-    """Steps wait for their data."""
+    """Steps that wait for their data."""
     if timeline.share(StepPart.DATA) < _WAIT:
         return None
     alone = any("_SingleProcess" in span.name for span in timeline.trace.host.get("data", ()))
@@ -55,7 +55,7 @@ def judge_data(timeline: Timeline) -> Finding | None:
 
 
 def judge_sync(timeline: Timeline) -> Finding | None:
-    """The GPU runs dry because the main thread waited for it to read a value."""
+    """A GPU without work because the main thread waited for it to read a value."""
     if timeline.device is None or timeline.share(StepPart.SYNC) < _WAIT:
         return None
     title = f"The GPU is idle for {_a_step(timeline, StepPart.SYNC)} after values were read from it"
@@ -66,7 +66,7 @@ def judge_sync(timeline: Timeline) -> Finding | None:
 
 
 def judge_copies(timeline: Timeline) -> Finding | None:
-    """Copies from pageable memory that no computing hides."""
+    """Copies from pageable memory that do not overlap with computing."""
     pageable = min(timeline.pageable_ms, timeline.parts.get(StepPart.COPY, 0.0))
     if timeline.share(StepPart.COPY) < _COPY or pageable < 0.5 * timeline.parts[StepPart.COPY]:
         return None
@@ -75,7 +75,7 @@ def judge_copies(timeline: Timeline) -> Finding | None:
 
 
 def judge_compute(timeline: Timeline) -> Finding | None:
-    """The device computes nearly all the time: healthy."""
+    """A device that computes nearly all the time, which is healthy."""
     share = timeline.share(StepPart.COMPUTE)
     if timeline.device is None or share < _BUSY:
         return None

@@ -1,4 +1,4 @@
-"""A vocabulary or a sequence that is larger than its table, and a loss scale that collapses."""
+"""Find a vocabulary or a sequence that is larger than its table, and a loss scale that collapses."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def _find_overflow(text: CleanText) -> Iterator[Finding | Skip]:
         yield Finding(id="fp16_overflow_nan", confidence=0.88, evidence=(quote(steps[-1], "loss scale"),))
         return
     skipped = list(text.find_all(_SKIPPED))
-    # a scaler that settles skips a step now and then, not one after the other
+    # a scaler that settles skips single steps, not several in a row
     if len(skipped) >= 3:
         yield Finding(id="fp16_overflow_nan", confidence=0.6, evidence=(quote(skipped[-1], "skipped steps"),))
 
 
 _TOO_LARGE = "embedding_index_out_of_range"
 _FAILS = Listed("index-fails")
-# "vocab_size 32000" beside "len(tokenizer) = 32003"
+# "vocab_size 32000" together with "len(tokenizer) = 32003"
 _ROWS = Pattern(r"(?i)(?:vocab_size|num_embeddings|embedding size)\W{1,4}(\d{3,7})\b")
 _TOKENIZER_SIZE = Pattern(r"(?i)len\((?:\w+\.)*tokenizer\w*\)\W{1,4}(?:is\s+|=\s*)?(\d{3,7})\b")
 _COUNTED = words(r"len\(\w*\.?\w*tokenizer", "Running this sequence")

@@ -1,4 +1,4 @@
-"""What other tools already found: tests of DCGM that failed, links that are down, a state that the driver reports."""
+"""Findings of other tools: failed tests of DCGM, links that are down, a state that the driver reports."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from gpudoc.knowledge.device_tests import cause_of_test
 from gpudoc.knowledge.nvlinks import is_on_board
 from gpudoc.patterns import Pattern
 
-# a warning of a tool is what it would not call a failure
+# a tool's warning is less sure than a failure
 _SURE_OF_WARNING = 0.85
-# a bridge joins two cards; where three have links, all of that kind should
+# a bridge joins two cards; if three have links, all cards of that kind should have some
 _FEWEST_OF_A_BOARD = 3
 
 
 def card_of(evidence: Evidence, index: int) -> Card:
-    """The card of that index, with its address where the text says it."""
+    """The card with this index, with its address if the text gives it."""
     gpu = next((gpu for gpu in known_or(evidence.machine.gpus, ()) if gpu.index == index), Gpu(index=index))
     return Card(index=index, pci_address=gpu.pci_address, uuid=gpu.uuid)
 
@@ -46,17 +46,17 @@ def _find_failed(evidence: Evidence) -> Iterator[Finding | Skip]:
 
 
 def _find_links(evidence: Evidence) -> Iterator[Finding | Skip]:
-    """A GPU with fewer links up than its likes, or a board on which some or all are down."""
+    """A GPU with fewer links up than GPUs of its kind, or a board on which some or all links are down."""
     counted = [(gpu, up) for gpu in told_gpus(evidence) if not isinstance(up := gpu.nvlink_active, Absent)]
     most = max((up for _, up in counted), default=0)
     with_links = sum(up > 0 for _, up in counted)
     for gpu, up in counted:
         name, total = known_or(gpu.name, ""), known_or(gpu.nvlink_total, 0)
         linked = is_on_board(name)
-        # a machine that was given one GPU of a board has nobody to link it with
+        # a machine with only one GPU of a board has no GPU to link it with
         board = linked is True and len(counted) > 1
         of_a_board = board or (linked is None and with_links >= _FEWEST_OF_A_BOARD)
-        # dcgmi names no cards and tells a link that is down from one that the card lacks
+        # dcgmi names no cards, but distinguishes a link that is down from one that the card lacks
         told_down = not name and up < total
         expected = max(most, total if board or told_down else 0)
         if not (of_a_board or told_down) or (up >= expected and not (board and up == 0)):
@@ -88,7 +88,7 @@ _TOLD_WIDTH = Pattern(r"(?i)Link Width[^\n]{0,24}Max\W{1,12}(\d+)x?[^\n]{0,24}Cu
 
 
 def _find_width(text: CleanText) -> Iterator[Finding | Skip]:
-    """A link narrower than it can be, in one line of somebody's own."""
+    """A link that is narrower than its maximum, stated in one line of a person's own words."""
     told = text.find(_TOLD_WIDTH)
     if told and int(told[2]) < int(told[1]):
         seen = quote(told, "PCIe link width")

@@ -1,4 +1,4 @@
-"""GPUs that are not there, hidden by a variable, or not used: what a text says of who sees which device."""
+"""Find GPUs that a variable hides, by a text's statements about the devices that programs see."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _LISTS = ("nvidia_smi", "nvidia_smi_q", "nvidia_smi_x", "collect_env")
 
 
 def _count_gpus(text: CleanText, evidence: Evidence) -> int:
-    """How many GPUs the text says there are; 0 when it does not say: a card that is named may have brothers."""
+    """The number of GPUs that the text states; 0 if it does not say: a named card may not be the only one."""
     count = len(known(evidence.machine.gpus) or ())
     listed = evidence.reading is not None and any(kind in evidence.reading.recognised for kind in _LISTS)
     if listed or count > 1:
@@ -74,9 +74,9 @@ def _fault(value: str, num_gpus: int) -> str:
 
 
 def read_mask(mask: str, gpus: tuple[Gpu, ...]) -> tuple[tuple[Gpu, ...], str]:
-    """The GPUs that a mask names, and the first entry that names none or one again: CUDA stops reading there.
+    """The GPUs that a mask names, and the first entry that names no GPU or one twice: CUDA stops reading there.
 
-    The name of a MIG instance cannot be checked against whole GPUs, nor a UUID where none of theirs is known.
+    The name of a MIG instance cannot be checked against whole GPUs, and neither can a UUID if theirs are unknown.
     """
     chosen: list[Gpu] = []
     no_uuids = all(isinstance(gpu.uuid, Absent) for gpu in gpus)

@@ -1,1 +1,1 @@
-"""What the samples of a running job mean: phases of a step, shares of time, and what a fix would gain."""
+"""The meaning of a running job's samples: phases of a step, shares of time, and the gain of a fix."""

@@ -1,4 +1,4 @@
-"""The GPUs of a watched job as averages over the watch; what NVML did not give stays None."""
+"""The GPUs of a watched job as averages over the watch; values that NVML did not give stay None."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ HOT = ("hardware slowdown", "software thermal slowdown", "hardware thermal slowd
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceUse:
-    """One GPU: shares of the time 0 to 1, the most memory that was used, averages of the rest.
+    """One GPU: shares of the time 0 to 1, the most memory used, and averages of the rest.
 
-    `sm_active` is how much of the card works, `tensor_active` and the like which parts of it; None where its counters
-    cannot be read. `strangers` are processes on it that are not part of the job.
+    `sm_active` says how much of the card works, `tensor_active` and the like which parts of it; None if its counters
+    cannot be read. `strangers` are processes on the GPU that are not part of the job.
     """
 
     index: int
@@ -46,7 +46,7 @@ class DeviceUse:
 
     @property
     def link_share(self) -> float:
-        """Rate of the link as a share of the best: a generation doubles it, lanes multiply it."""
+        """Rate of the link as a share of the best: each generation doubles it, and lanes multiply it."""
         if self.link_now is None or self.link_max is None:
             return 1.0
         return float(2.0 ** (self.link_now[0] - self.link_max[0]) * self.link_now[1] / self.link_max[1])
@@ -62,14 +62,14 @@ class DeviceUse:
         return (Observation("gpu_busy", f"GPU {self.index}: {percent(self.busy)} of the time{told}{limit}", NVML),)
 
     def traffic(self) -> tuple[Observation, ...]:
-        """What came over PCIe."""
+        """The rate of data received over PCIe."""
         if self.rx_bytes_per_s is None:
             return ()
         return (Observation("pcie_received", f"{self.rx_bytes_per_s / 1e9:.2f} GB/s", NVML),)
 
 
 def summarise_devices(watch: Watch) -> Fact[tuple[DeviceUse, ...]]:
-    """Every GPU with at least one moment; absent with the reason when none was sampled."""
+    """The job's GPUs with at least one sample, or all sampled ones if none is the job's; else Absent, with reason."""
     if isinstance(watch.gpus, Absent):
         return watch.gpus
     ours = {track.pid for track in watch.processes}
@@ -103,7 +103,7 @@ def _use(gpu: GpuTrack, ours: set[int]) -> DeviceUse:
         fp32_active=_share([m.fp32_active_percent for m in moments]),
         hot_share=sum(bool(h) for h in hot) / len(hot) if hot else 0.0,
         hot_reasons=tuple(sorted(set().union(*hot))) if hot else (),
-        # the best link seen: a GPU that idles between two moments lowers it
+        # the best link seen, since a GPU that idles between two moments lowers it
         link_now=max(links, default=None),
         link_max=None if generation is None or width is None else (generation, width),
         rx_bytes_per_s=_mean([m.pcie_rx_bytes_per_s for m in moments]),

@@ -1,4 +1,4 @@
-"""What a watch showed, as the JSON document says it under `watch`; shares are of the watched time, 0 to 1."""
+"""The facts of a watch for the JSON document's `watch`; shares are of the watched time, 0 to 1."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpudoc.facts.process import Watch
 
 
 def dump(watch: Watch) -> dict[str, object]:
-    """The shares of a watch as plain values; what was not seen is named under `absent` with its reason."""
+    """The shares of a watch as plain values; parts that were not seen are under `absent`, with the reason."""
     job = summarise(watch)
     devices = summarise_devices(watch)
     absent = {

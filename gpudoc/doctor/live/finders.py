@@ -15,7 +15,7 @@ Judge = Callable[..., "Finding | Skip | None"]
 
 
 def watched(name: str, judge: Judge) -> Finder:
-    """The finder of this cause; it is skipped, with the reason, where a part that its judge reads was not seen."""
+    """The finder of this cause; it is skipped, with the reason, if a part that its judge reads was not seen."""
     wanted = tuple(inspect.signature(judge).parameters)
 
     def find(evidence: Evidence) -> Iterator[Finding | Skip]:
@@ -30,7 +30,7 @@ def watched(name: str, judge: Judge) -> Finder:
 
 
 def busiest(watch: Watch) -> Fact[DeviceUse]:
-    """The GPU of the job that is busy for the most of the time."""
+    """The job's GPU that is busy for most of the time."""
     devices = summarise_devices(watch)
     return devices if isinstance(devices, Absent) else max(devices, key=lambda device: device.busy)
 

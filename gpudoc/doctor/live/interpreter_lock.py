@@ -1,4 +1,4 @@
-"""Lines of which the text does not say whether Python or the device works: settled by who held the interpreter lock."""
+"""Decide by the interpreter lock whether Python or the device works at lines whose text does not show it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _FEW = 4
 def settle(
     known: Mapping[tuple[int, ...], Sighting], stacks: Stacks, glances: Fact[tuple[Glance, ...]], pid: int
 ) -> dict[tuple[int, ...], Sighting]:
-    """The sightings with every `UNCLEAR` decided: Python when the lock was held there, blocked when nothing ran.
+    """The sightings with every `UNCLEAR` decided: Python if the lock was held there, blocked if nothing ran.
 
-    Kernels of torch let go of the lock while they run, Python code does not; the rest is forward.
+    Kernels of torch release the lock while they run, Python code does not; the rest is forward.
     """
     phase = Phase.FORWARD
     if not isinstance(glances, Absent):

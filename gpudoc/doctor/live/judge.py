@@ -1,4 +1,4 @@
-"""From what was watched to a Report: the live finders on a watch, and the text doctor on a command that failed."""
+"""Turn a watch into a Report: with the live finders, and with the text doctor for a command that failed."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from gpudoc.facts.process import Watch
 from gpudoc.facts.readers import intake
 
 _END = "command"
-# what a watch may have said already of the losses that were printed
+# findings about printed losses that a watch may have reported already
 _OF_LOSSES = frozenset(
     ("loss_nan", "loss_diverged", "loss_nan_in_data", "loss_nan_sudden", "loss_nan_from_start", "fp16_overflow_nan")
 )
-# of a watch that shows only imports and building nothing can be judged
+# a watch with at least this share of start-up shows too little to judge
 MOSTLY = 0.8
-# how sure the first cause must be for the watch to end with it
+# the watch ends early if its first cause is at least this sure
 CLEAR = 0.9
-# what a shell prints of a command that a signal ended, which the command itself cannot say
+# a shell's message for a command that a signal ended, since the command itself cannot print it
 _SHELL_SAYS = {4: "Illegal instruction", 6: "Aborted", 7: "Bus error", 9: "Killed", 11: "Segmentation fault"}
 
 
 def judge(watch: Watch, ignore: Iterable[str] = ()) -> Report:
-    """The report of a watched job; the machine's own facts stay out, they are `gpudoc doctor`'s without arguments."""
+    """The report of a watched job, without the machine's own facts: those are for `gpudoc doctor` without arguments."""
     began = time.perf_counter()
     report = diagnose(Evidence(source="process", watch=watch), ignore=ignore, finders=job.FINDERS)
     lead = summarise(watch).lead
@@ -43,10 +43,10 @@ def judge(watch: Watch, ignore: Iterable[str] = ()) -> Report:
 
 
 def _with_losses(report: Report, log: str, ignore: Iterable[str] = ()) -> Report:
-    """The report, and first of all that what the command wrote shows a loss that is NaN or grows without end."""
+    """The report, headed by the finding of a loss that is NaN or grows without end, if the output shows one."""
     if not log.strip():
         return report
-    # whatever else is slow, what it computes is worth nothing
+    # the results are worthless, so other findings come after this one
     reading = intake.read_all([("output of the command", log.encode())])
     ill = diagnose(Evidence(source="process", reading=reading), ignore=ignore, finders=losses.FINDERS).findings
     if not ill:
@@ -56,9 +56,9 @@ def _with_losses(report: Report, log: str, ignore: Iterable[str] = ()) -> Report
 
 
 def clear_cause(watch: Watch, ignore: Iterable[str] = ()) -> str:
-    """The cause that a short watch shows beyond doubt; '' where none is, and where nothing is wrong.
+    """The cause that a short watch shows beyond doubt; '' if there is none or nothing is wrong.
 
-    Never a hang: a step may take longer than a short watch.
+    It is never a hang, since a step may take longer than a short watch.
     """
     first = next(iter(judge(watch, ignore).findings), None)
     if first is None or first.severity == "info" or first.id == "job_hung":
@@ -67,7 +67,7 @@ def clear_cause(watch: Watch, ignore: Iterable[str] = ()) -> str:
 
 
 def _no_step(report: Report, lead: RankShares, watch: Watch) -> Observation | None:
-    """What was seen in place of training steps; None when there were some."""
+    """The observation made instead of training steps; None if there were some."""
     if lead.share(Phase.STARTUP) >= MOSTLY:
         share = percent(lead.share(Phase.STARTUP))
         return Observation("start_up", f"{share} of the time was start-up: the job is not training yet", STACKS)
@@ -82,7 +82,7 @@ def _no_step(report: Report, lead: RankShares, watch: Watch) -> Observation | No
 
 
 def judge_end(watched: Report | None, end: CommandOutcome, ignore: Iterable[str] = ()) -> Report:
-    """The report once the command has ended: its failure's root cause when it failed, else what was watched."""
+    """The report once the command has ended: the root cause of its failure if it failed, else the watch's report."""
     failed = bool(end.exit_code) or end.signal is not None
     if not failed or end.interrupted:
         seen = watched if watched is not None else _nothing_seen(end)

@@ -1,4 +1,4 @@
-"""How long one step of a job takes, from how often its main thread goes for data: nothing in the job counts for us."""
+"""Estimate the length of a job's step from how often its main thread fetches data, since the job does not count it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gpudoc.facts.process import Stacks, Watch
 from gpudoc.frozen import dataclass
 from gpudoc.units import format_seconds
 
-# samples drawn by lot enter a phase p (1 - p) times each: below this part of it they follow a step's order
+# random samples enter a phase of share p with probability p (1 - p) each; below this part of that, they show steps
 RESOLVED = 0.7
 FEWEST_STEPS = 4
 CROWDED = 1.3
@@ -16,7 +16,7 @@ CROWDED = 1.3
 
 @dataclass(frozen=True, slots=True)
 class JobPace:
-    """The length of a step in seconds to reckon with; `at_most_s` is all that was seen when steps are too short."""
+    """The estimated length of a step in seconds; `at_most_s` is the only known bound if steps are too short to see."""
 
     seconds: float
     at_most_s: float | None = None
@@ -27,7 +27,7 @@ class JobPace:
 
 
 def step_pace(watch: Watch, lead: RankShares) -> JobPace | None:
-    """The pace of the leading rank, from the whole watch or else from the close-up; None when neither shows it."""
+    """The pace of the leading rank, from the whole watch or else from the close-up; None if neither shows it."""
     if not isinstance(watch.stacks, Stacks):
         return None
     stretch = crowd_stretch(lead)
@@ -38,20 +38,20 @@ def step_pace(watch: Watch, lead: RankShares) -> JobPace | None:
 
 
 def is_crowded(lead: RankShares) -> bool:
-    """Whether the main thread takes much longer for all it does, because others have the CPUs."""
+    """Whether the main thread takes much longer for its work because other processes have the CPUs."""
     return crowd_stretch(lead) >= CROWDED
 
 
 def crowd_stretch(lead: RankShares) -> float:
-    """How many times as long the main thread takes for what needs a CPU, because others have the CPUs; at least 1."""
+    """How many times as long the main thread's CPU work takes because others have the CPUs; at least 1."""
     return lead.cpu_wanted / lead.cpu if lead.cpu > 0 else 1.0
 
 
 def _pace(stacks: Stacks, pid: int, stretch: float) -> JobPace | None:
-    """Steps counted as entries into the data phases; fewer than the samples can resolve make a bound of it.
+    """The pace from counted entries into the data phases; only a bound if the samples cannot resolve the steps.
 
-    A thread that waits for a CPU is seen in one place again and again, which looks like a long step: where the machine
-    is crowded (`stretch` is how much longer all takes), only samples between which something moved are counted.
+    A thread that waits for a CPU is seen in one place again and again, which looks like a long step: if the machine is
+    crowded (`stretch` is how much longer everything takes), only samples that differ from the one before count.
     """
     samples = next((t.samples for t in stacks.threads if t.is_main and t.pid == pid), ())
     moved = [s for before, s in zip((None, *samples), samples, strict=False) if s != before]
@@ -64,7 +64,7 @@ def _pace(stacks: Stacks, pid: int, stretch: float) -> JobPace | None:
     share = sum(data) / len(data)
     by_lot = steps / max(share * (1 - share) * len(data), 1e-9)
     counted_s, bound_s = len(samples) / stacks.rate_hz / steps, length / stacks.rate_hz
-    # between order and lot the length is between what was counted and half of what could have been seen
+    # between ordered and random samples, the length is between the counted one and half of the shortest visible one
     doubt = min(1.0, max(0.0, (by_lot - RESOLVED) / (1 - RESOLVED)))
     seconds = counted_s ** (1 - doubt) * min(counted_s, bound_s / 2) ** doubt
     return JobPace(seconds, bound_s if doubt > 0.5 else None)

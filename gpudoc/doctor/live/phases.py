@@ -1,4 +1,4 @@
-"""Which part of training a stack belongs to: pure rules on frames and on the text of the user's lines."""
+"""Find the part of training that a stack belongs to: pure rules on frames and on the text of the user's lines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpudoc.patterns import Pattern
 
 
 class Phase(str, Enum):
-    """What the main thread of a training process does; the value is what the user reads."""
+    """The activity of a training process's main thread; the value is the text for the user."""
 
     DATA_WAIT = "waiting for data"
     DATA_RECEIVE = "receiving batches"
@@ -44,7 +44,7 @@ TRAINING = (*COMPUTE, Phase.DATA_WAIT, Phase.DATA_LOAD, Phase.COLLATE, Phase.SYN
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """One classified stack: its phase, and the user's line that it stands on, where there is one."""
+    """One classified stack: its phase, and the user's line in it, None if there is none."""
 
     phase: Phase
     site: Frame | None
@@ -52,14 +52,14 @@ class Sighting:
 
 _IN_MODULE = Pattern(r"torch/nn/modules/module\.py")
 _LOADER = Pattern(r"torch/utils/data/(dataloader|_utils/\w+)\.py$")
-# where a thread that waits for another one stands in Python's own library
+# files of Python's own library in which a thread waits for another one
 _BLOCKED = Pattern(r"/lib/python3[^/]*/(threading|queue|selectors|subprocess|socket|ssl|multiprocessing/\w+)\.py$")
 _FRAMEWORK = Pattern(r"-packages/(torch|lightning|pytorch_lightning|transformers|accelerate|timm|peft|trl)/")
 _IMPORTS = Pattern(r"^<frozen importlib|/importlib/")
 
 
 def own_line(stack: Sequence[Frame]) -> Frame | None:
-    """The innermost frame of the user's code, None where a library is all there is."""
+    """The innermost frame of the user's code, None if all frames are a library's."""
     return next((frame for frame in reversed(stack) if not is_library(frame.file)), None)
 
 
@@ -100,7 +100,7 @@ def _inner_phase(stack: Sequence[Frame], lines: Mapping[tuple[str, int], str]) -
 
 
 def phase_of_line(text: str, is_leaf: bool, inside_model: bool) -> Phase:
-    """What a line of the user's code does, when the stack below it names no phase."""
+    """The phase of a line of the user's code, if the stack below it names no phase."""
     if is_leaf:
         found = next((Phase[str(row.says["phase"])] for row in stack_rows("lines") if row.fits_line(text)), None)
         if found is not None:
@@ -112,7 +112,7 @@ def _data_phase(stack: Sequence[Frame], lines: Mapping[tuple[str, int], str]) ->
     if not any(_LOADER.search(frame.file) for frame in stack):
         return None
     for row in stack_rows("loader"):
-        # a frame without a line stands in no Python code
+        # a frame without a line is not in Python code
         frames = [frame for frame in stack[-1:] if frame.line] if row.says.get("innermost") else stack
         fitting = [frame for frame in frames if row.fits_frame(frame.file, frame.function)]
         if "line" in row.says:

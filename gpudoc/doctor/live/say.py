@@ -1,4 +1,4 @@
-"""How a watched job's findings are worded: places in the user's code, shares of time, gains."""
+"""The wording of a watched job's findings: places in the user's code, shares of time, gains."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ PROC = "/proc"
 NVML = "NVML, 10 Hz"
 MODEL = "estimate"
 GAIN = "estimated_gain"
-# beside a finding that more workers would not mend
+# in a finding that more workers would not fix
 NO_GAIN = "with_workers"
 
-# a slow job works; these do not do what was asked of them
+# a slow job still works; jobs with these findings do not do their task
 _BROKEN = ("job_hung", "training_on_cpu")
 
 
 def place(frame: Frame, watch: Watch) -> str:
-    """The frame as people write it: 'train.py:41', the path relative to the job's folder where it lies below it."""
+    """The frame as people write it: 'train.py:41', with a path relative to the job's folder if it is below that."""
     path = PurePosixPath(frame.file)
     if isinstance(watch.directory, str) and path.is_relative_to(watch.directory):
         return f"{path.relative_to(watch.directory)}:{frame.line}"
@@ -36,7 +36,7 @@ def percent(share: float) -> str:
 
 
 def at_sites(sites: Sequence[Site], watch: Watch, what: str) -> tuple[Observation, ...]:
-    """The lines behind a phase, most time first."""
+    """Observations of the lines behind a phase, most time first."""
     return tuple(
         Observation(what, f"{place(s.frame, watch)} {percent(s.share)}  {s.text}".rstrip(), STACKS)
         for s in sites[:3]
@@ -51,13 +51,13 @@ def spent(watch: Watch, lead: RankShares, fact: str, at: str, *phases: Phase) ->
 
 
 def worst_place(watch: Watch, lead: RankShares, *phases: Phase, otherwise: str = "unknown") -> str:
-    """The line behind these phases that takes the most time; `otherwise` where none is the user's."""
+    """The line behind these phases that takes the most time; `otherwise` if none is the user's."""
     lines = lead.lines(*phases)
     return place(lines[0].frame, watch) if lines else otherwise
 
 
 def estimated(gain: float) -> Observation:
-    """The gain as an observation that says that it is an estimate."""
+    """The gain as an observation, marked as an estimate."""
     return Observation(GAIN, f"{gain:.2f}x", MODEL)
 
 
@@ -70,9 +70,9 @@ def finding(
     fix: Sequence[Remedy] = (),
     sure: float = 0.6,
 ) -> Finding:
-    """A finding whose place in the list follows the time that it costs; `sure` is the confidence if it cost nothing.
+    """A finding whose place in the list depends on the time that it costs; `sure` is its confidence at no cost.
 
-    `fix` is for advice with this job's numbers or lines; without, the catalogue's stands.
+    `fix` is for advice with this job's numbers or lines; without it, the catalogue's advice is used.
     """
     # a report keeps the first few observations of a finding, and the gain must be among them
     ordered = sorted(enumerate(evidence), key=lambda pair: 0.5 if pair[1].fact in (GAIN, NO_GAIN) else pair[0])

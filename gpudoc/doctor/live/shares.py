@@ -1,4 +1,4 @@
-"""A watch as shares of time: what each rank and each loader worker did, and what of the machine the job used."""
+"""A watch as shares of time: the work of each rank and each loader worker, and the job's use of the machine."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from gpudoc.frozen import dataclass
 from gpudoc.patterns import Pattern
 
 _IDLE, _FETCH, _PUT, _BEGIN = "idle", "fetch", "put", "begin"
-# half a second of training says nothing
+# half a second of training is too little to judge
 FEWEST_SAMPLES = 15
-# reads that a worker makes for its data; `poll` and `read pipe` are how it waits for work
+# calls by which a worker reads its data; `poll` and `read pipe` are not here, since it waits for work in them
 _STORAGE_CALLS = ("openat", "open", "stat", "newfstatat", "statx", "page fault")
 
 
@@ -33,9 +33,9 @@ class Site:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankShares:
-    """The main thread of one training process: share of the time per phase, and the lines behind each.
+    """The main thread of one training process: the share of its time in each phase, and the lines behind each.
 
-    `unmoved` is the share of the watch, up to its end, in which it stood in one place.
+    `unmoved` is the share of the watch, up to its end, in which the thread stayed in one place.
     """
 
     pid: int
@@ -61,7 +61,7 @@ class RankShares:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerShares:
-    """One loader worker: how long it made batches and how long it had nothing to do; shares of its time, 0 to 1."""
+    """One loader worker: how much of its time it made batches, ran and waited; shares of its time, 0 to 1."""
 
     pid: int
     busy: float
@@ -76,7 +76,7 @@ class WorkerShares:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobShares:
-    """The whole job; CPU figures are cores, that is CPU seconds per second; `others_ready` is what other jobs want."""
+    """The whole job; CPU figures are cores (CPU seconds per second); `others_ready` is the demand of other jobs."""
 
     seconds: float
     ranks: tuple[RankShares, ...]
@@ -92,18 +92,18 @@ class JobShares:
 
     @property
     def lead(self) -> RankShares | None:
-        """The rank to speak of: the one that waits least, because the others wait for it; None with too few samples."""
+        """The rank to report: the one that waits least, since the others wait for it; None with too few samples."""
         seen = [r for r in self.ranks if len(r.timeline) >= FEWEST_SAMPLES]
         return min(seen, key=lambda r: r.share(Phase.COLLECTIVE, Phase.SLEEP), default=None)
 
 
 def entries(inside: Iterable[bool]) -> int:
-    """How often a series of moments comes from outside to inside."""
+    """How often a series of moments changes from outside to inside."""
     return sum(here and not before for before, here in pairwise(inside))
 
 
 def share_inside(watch: Watch, pid: int, file: Pattern) -> float:
-    """The share of the main thread's time, 0 to 1, in which a frame of a file that matches was on its stack."""
+    """The share of the main thread's time, 0 to 1, in which its stack had a frame from a file that matches."""
     if not isinstance(watch.stacks, Stacks):
         return 0.0
     inside = {i for i, frame in enumerate(watch.stacks.frames) if file.search(frame.file)}
@@ -145,9 +145,9 @@ def summarise(watch: Watch) -> JobShares:
 
 
 def _others_ready(limits: Limits, used: float, demand: float, others: float) -> float:
-    """Threads of other jobs that want the CPUs of this one, from the share of its wish that this job got."""
+    """Threads of other jobs that want this job's CPUs, from the share of its demand that this job got."""
     if limits.cpus_usable < limits.cpus_affinity:
-        # a quota is the job's own
+        # no other job shares a quota
         return 0.0
     elsewhere = limits.cpus_online - limits.cpus_affinity
     least = max(0.0, others - elsewhere)
@@ -157,12 +157,12 @@ def _others_ready(limits: Limits, used: float, demand: float, others: float) -> 
 
 
 def wanted_s(track: ProcessTrack) -> float:
-    """CPU seconds that a process used, and for which its threads were ready and did not run as far as that is known."""
+    """CPU seconds that a process used, plus the seconds in which its threads were ready but did not run, if known."""
     return track.cpu_s + known_or(track.queued_s, 0.0)
 
 
 def _concurrent(tracks: Sequence[ProcessTrack], seconds: float) -> float:
-    """Workers that live at the same time: the most at any end of a life, which a restart does not double."""
+    """The most workers that lived at the same time, so that restarted workers do not count twice."""
     if not tracks:
         return 0.0
     moments = [t.first_s for t in tracks] + [seconds / 2]
@@ -176,13 +176,13 @@ def _is_worker(thread: ThreadStacks, stacks: Stacks) -> bool:
 
 def _choose_ranks(candidates: list[RankShares], pid: int) -> list[RankShares]:
     computing = [r for r in candidates if r.share(*COMPUTE, Phase.COLLECTIVE) > 0]
-    # a rank that stands still shows no phase of training at all
+    # a rank that stands still shows no training phase at all
     known = {r.pid for r in candidates if r.rank is not None}
     first = [r for r in candidates if r.pid in known and r.track is not None and r.track.parent not in known]
     computing = list({r.pid: r for r in (*computing, *first)}.values())
     training = computing or [r for r in candidates if r.share(*TRAINING) > 0 and not _is_spawned(r.track)]
     if training:
-        # beside the ranks stand helpers (trackers, compile workers) whose few samples look like anything
+        # there are helper processes too (trackers, compile workers), and their few samples may look like anything
         return sorted(training, key=lambda r: (r.rank is None, r.rank or 0, r.pid))
     return [r for r in candidates if r.pid == pid] or candidates[:1]
 
@@ -192,7 +192,7 @@ def _is_spawned(track: ProcessTrack | None) -> bool:
 
 
 def _rank(thread: ThreadStacks, stacks: Stacks, watch: Watch, track: ProcessTrack | None) -> RankShares:
-    # a job that was interrupted unwinds its stack for a second before it ends
+    # an interrupted job unwinds its stack for a second before it ends
     spare = int(1.5 * stacks.rate_hz) if watch.interrupted and watch.ended else 0
     samples = thread.samples[: max(1, len(thread.samples) - spare)]
     found = {sample: classify([stacks.frames[i] for i in sample], stacks.lines) for sample in set(samples)}
@@ -221,7 +221,7 @@ def _rank(thread: ThreadStacks, stacks: Stacks, watch: Watch, track: ProcessTrac
 
 
 def _first_training(seen: Sequence[Sighting]) -> int:
-    """Where training begins when the watch began before it: at the first batch, not at imports and building."""
+    """The sample at which training begins if the watch began earlier: the first batch, not imports and building."""
     if not seen or seen[0].phase in TRAINING:
         return 0
     first = next((i for i, s in enumerate(seen) if s.phase in TRAINING), 0)
@@ -232,7 +232,7 @@ def _first_training(seen: Sequence[Sighting]) -> int:
 def _unmoved(seen: Sequence[Sighting]) -> float:
     """The share of the watch, up to its end, in which phase and line of the user's code stayed the same.
 
-    Deeper frames may differ: a wait with a time limit goes round in a loop.
+    Deeper frames may differ: a wait with a time limit runs in a loop.
     """
     last = seen[-1]
     changed = next((i for i in range(len(seen) - 1, -1, -1) if seen[i] != last), -1)

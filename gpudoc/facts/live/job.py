@@ -1,6 +1,6 @@
-"""The door to a job that does not run yet: `launch` starts it, watches it once it trains, and waits for its end.
+"""The entry point for a new job: `launch` starts it, watches it once it trains, and waits for its end.
 
-The job outlives everything here: it writes into files, runs in a separate session, and is never stopped.
+The job survives if gpudoc ends: it writes into files, runs in a separate session, and is never stopped.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from gpudoc.temporary import STDERR, STDOUT, TemporaryFolder
 
 _LAUNCHER = pathlib.Path(__file__).with_name("launcher.py")
 TICK_S = 0.1
-# imports and building a model come before there is anything to judge
+# imports and building a model come first and give nothing to judge; after this long the watch begins anyway
 LONGEST_START_S = 180.0
-# without permission to look, torch's library in memory and this much time stand for "it trains"
+# without permission to look, the job counts as training this long after torch's library was loaded
 BLIND_START_S = 8.0
 LOOK_BEFORE_S = 1.0
-# a job that was watched and then uses no CPU and moves no bytes for so long is looked at again; no checkpoint takes it
+# a watched job that then uses no CPU and moves no bytes for this long is looked at again; no checkpoint takes that long
 IDLE_S, IDLE_LOOK_S, LOOK_AGAIN_S = 30.0, 5.0, 6.0
-# so much output in a temporary folder is worth a word
+# warn if the output in the temporary folder reaches this size
 WARN_BYTES = 1 << 30
 _TRAINS = ("torch/autograd/graph.py", "torch/optim/", "torch/utils/data/dataloader.py")
 
@@ -53,9 +53,9 @@ Sink = Callable[[int, bytes], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandOutcome:
-    """How a launched command ended: its exit code or signal, the end of what it wrote, and what was watched of it.
+    """How a launched command ended: its exit code or signal, the end of its output, and the watch.
 
-    Neither code nor signal is known of a command that another process took in.
+    Code and signal are both None if another process adopted the command.
     `interrupted`: the user ended it with Ctrl+C, SIGTERM or SIGHUP, which is not a failure of the command.
     """
 
@@ -69,9 +69,9 @@ class CommandOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """Who hears of a launched job: `sink` gets its output (1 or 2, bytes), `watched` the watch once it is done, and
-    `stalled` a second, short one of a job that has stood still for IDLE_S since then. `clear` names what a short look
-    shows beyond doubt, which ends the watch early; None watches to the end.
+    """The callbacks for a launched job: `sink` gets its output (1 or 2, bytes), `watched` the finished watch, and
+    `stalled` a second, short watch if the job has stood still for IDLE_S since then. `clear` names the cause that a
+    short look shows beyond doubt, which ends the watch early; with None the watch runs to its end.
     """
 
     sink: Sink
@@ -84,7 +84,7 @@ class Listener:
 def launch(command: Sequence[str], *, seconds: float, listener: Listener) -> CommandOutcome:
     """Start `command`, watch it for `seconds` from its first training step, and wait until it ends.
 
-    Ctrl+C, SIGTERM and, unless it is ignored, SIGHUP go to the command, once each. GpudocError when the command cannot
+    Ctrl+C, SIGTERM and, unless it is ignored, SIGHUP go to the command, once each. GpudocError if the command cannot
     be started.
     """
     check_system()
@@ -131,7 +131,7 @@ def _watch(job: _Job, looking: Looking, progress: Progress) -> Watch:
 
 
 def _look_again(job: _Job, listener: Listener) -> None:
-    """Watch for a moment a job that has come to a standstill after its first watch."""
+    """Briefly watch a job that has come to a standstill after its first watch."""
     target = next((pid for pid in descendants(job.pid) if is_python(pid)), None)
     if target is not None:
         again = job.folder / "again"
@@ -141,7 +141,7 @@ def _look_again(job: _Job, listener: Listener) -> None:
 
 
 class _Signals:
-    """While the job runs, an interrupt is the job's: handed on once, also when the sender reached it twice."""
+    """Hands interrupts on to the job while it runs, each only once even if the sender signals twice."""
 
     def __init__(self, job: _Job) -> None:
         self._job = job
@@ -150,7 +150,7 @@ class _Signals:
 
     def __enter__(self) -> None:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            # under nohup a hangup is nobody's
+            # under nohup a hangup is ignored
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._hand_on)
 
@@ -183,7 +183,7 @@ class _Job:
     _stood: Watch | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        # so that the exit code of what the job leaves behind can be asked for
+        # so that this process can read the exit codes of processes that the job leaves behind
         adopt_orphans()
         self._temporary = TemporaryFolder("job")
         self.folder = self._temporary.path
@@ -208,9 +208,9 @@ class _Job:
         self.pid = int(answer)
 
     def send(self, number: int) -> None:
-        """Hand a signal on: what a terminal sends to the job's whole group, others to its first process."""
+        """Hand a signal on: a terminal's signal to the job's whole group, any other to its first process."""
         if not self.interrupted:
-            # its source is read while it is there
+            # read the job's source while the job still exists
             self._stood = self._as_it_stands()
         self.interrupted = True
         if number in (signal.SIGINT, signal.SIGHUP):
@@ -233,8 +233,8 @@ class _Job:
                 )
 
     def wait_until_it_trains(self, progress: Progress) -> int | None:
-        """The Python process that trains, once its stack shows a training step, or that nothing moves any more; None
-        when the job ends before."""
+        """The Python process that trains, once its stack shows a training step or a standstill; None if the job ends
+        before that."""
         began, loaded_s, looked_s = time.monotonic(), 0.0, 0.0
         program = spy.find()
         while self.runs() and not self.interrupted:
@@ -243,7 +243,7 @@ class _Job:
             target = next((p for p in pids if is_python(p)), None)
             loaded = any(loads_torch(p) for p in pids)
             waited = time.monotonic() - began
-            # with torch the first step may come at any moment; without it, only a job that stands still counts
+            # with torch loaded the first step may come at any moment; without torch, only a standstill counts
             if target is not None and (loaded or waited - looked_s >= LOOK_BEFORE_S):
                 loaded_s, looked_s = loaded_s or (waited if loaded else 0.0), waited
                 looks = _look(program, _trainer(pids) or target) if isinstance(program, str) else None
@@ -263,7 +263,7 @@ class _Job:
         return seen.as_watch(target) if seen is not None and seen.is_telling and target is not None else None
 
     def stood_still(self) -> Watch | None:
-        """What was seen of a job that was asked to end while it stood in one place, before it was watched."""
+        """The look at a job that stood still, unwatched, when it was asked to end; None if there is none."""
         return self._stood
 
     def record(self, pid: int, seconds: float) -> _AncestorRecorder:
@@ -287,7 +287,7 @@ class _Job:
             self._launcher.stderr.close()
 
     def wait(self, stands_still: Callable[[], None]) -> int | None:
-        """Follow the job to its end; its exit code, the negative number of the signal that ended it, None if unknown.
+        """Follow the job to its end; returns its exit code, the negative number of a fatal signal, or None if unknown.
 
         `stands_still` is called once, when the job has used no CPU and moved no bytes for IDLE_S.
         """
@@ -303,7 +303,7 @@ class _Job:
             try:
                 pid, status = os.waitpid(self.pid, os.WNOHANG)
             except ChildProcessError:
-                # another subreaper took it in: the end can be seen, the code cannot
+                # another subreaper adopted the job: its end is visible, its code is not
                 if not self.runs():
                     return None
                 pid = 0
@@ -313,11 +313,11 @@ class _Job:
             time.sleep(TICK_S)
 
     def tail(self) -> str:
-        """The end of what the job wrote, stdout before stderr."""
+        """The end of the job's output, stdout before stderr."""
         return "".join(spool.tail() for spool in self._spools.values())
 
     def tidy(self) -> None:
-        """Remove the files, and adopt no more orphans; only ever called when the job no longer writes into them."""
+        """Remove the files and stop adopting orphans; called only when the job no longer writes into the files."""
         adopt_orphans(False)
         self._temporary.close()
 
@@ -339,14 +339,14 @@ class _AncestorRecorder:
 def _trainer(pids: Sequence[int]) -> int | None:
     """The Python process that trains: the first rank that a launcher such as torchrun started, else the first one.
 
-    `py-spy dump --json` shows one process, and a launcher's own never shows a step.
+    `py-spy dump --json` shows one process, and the launcher's process never shows a step.
     """
     pythons = [pid for pid in pids if is_python(pid)]
     return next((pid for pid in pythons if read_environment(pid, ("LOCAL_RANK",))), pythons[0] if pythons else None)
 
 
 def _look(program: str, pid: int) -> list[Glance] | None:
-    """The main thread of a process; empty when it was not seen this time, None when nobody may look."""
+    """The main thread of a process; empty if it was not seen this time, None if looking is not permitted."""
     try:
         done = subprocess.run(
             spy.dump_command(program, pid),
@@ -364,7 +364,7 @@ def _look(program: str, pid: int) -> list[Glance] | None:
 
 
 def _is_a_step(glance: Glance) -> bool:
-    # while torch is imported its files are on the stack too
+    # torch's files are on the stack while it is imported, too
     if any("importlib" in frame.file for frame in glance.frames):
         return False
     return any(mark in frame.file for frame in glance.frames for mark in _TRAINS)

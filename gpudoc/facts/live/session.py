@@ -1,4 +1,4 @@
-"""The door to a job that runs: `watch` looks at it for some seconds with every sampler, driven by one clock."""
+"""The entry point for a running job: `watch` runs every sampler on it for some seconds, driven by one clock."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from gpudoc.temporary import TemporaryFolder
 
 GLANCE_S = 0.1
 MEASURE_S = 0.5
-# one look with py-spy dump costs about 16 ms of a core, so 1.5 % of one
+# one look with py-spy dump takes about 16 ms of a core, so 1.5 % of a core
 DUMP_S = 1.0
-# the close-up begins here, when every process of a job that has been running for long was seen
+# the close-up begins at this time: by then every process of a long-running job has been seen
 CLOSE_UP_AFTER_S = 2.0
-# how long each look is that is judged while the watch goes on, and how many in a row must tell the same
+# the length of each short look that is judged during the watch, and how many in a row must agree
 PART_S, SAME_PARTS = 3.0, 2
-# walks all pages of each process: 5 ms per GiB, so a large job is weighed less often
+# weighing walks all pages of each process, 5 ms per GiB, so a large job is weighed less often
 WEIGH_S = 1.5
 
 
 def watch(*, pid: int, seconds: float = 20.0, progress: Progress = SILENT) -> Watch:
     """Look at the job of `pid` for `seconds`, without stopping it; Ctrl+C ends the look early and keeps what it saw.
 
-    GpudocError when there is no such process or nothing of it is Python.
+    GpudocError if there is no such process or none of its processes is Python.
     """
     target = choose(pid)
     if target.note:
@@ -55,7 +55,7 @@ def watch(*, pid: int, seconds: float = 20.0, progress: Progress = SILENT) -> Wa
 
 
 class Records(Protocol):
-    """A sampler of stacks that runs, and what it saw once it is asked to stop."""
+    """A running sampler of stacks, which returns what it saw when it is stopped."""
 
     def finish(self) -> Fact[Stacks]:
         """Stop sampling and read the stacks."""
@@ -65,8 +65,8 @@ class Records(Protocol):
 class Looking:
     """A watch under way: all samplers of one job, driven by one clock.
 
-    `clear` names what a watch shows beyond doubt, '' where nothing is: it is asked of short looks, and what two of them
-    in a row show ends the watch early. One look may fall on a pause, or on workers that only start.
+    `clear` names the cause that a watch shows beyond doubt, '' if there is none. It is applied to short looks, and two
+    in a row with the same cause end the watch early: a single look may fall on a pause, or on starting workers.
     """
 
     pid: int
@@ -103,7 +103,7 @@ class Looking:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the looking began."""
+        """Seconds since the watch began."""
         return time.monotonic() - self.began
 
     def goes_on(self) -> bool:
@@ -123,7 +123,7 @@ class Looking:
 
     def finish(self) -> Watch:
         """Stop every sampler and put together what was seen."""
-        # the counters first: until the samplers have stopped takes a while
+        # the counters first: stopping the samplers takes a while
         seen = self._so_far(self._program if isinstance(self._program, Absent) else Absent("not recorded"))
         if self._part is not None:
             self._part.finish()
@@ -167,7 +167,7 @@ class Looking:
         return dataclasses.replace(stacks, lines=lines, accumulations=kept)
 
     def _look_closely(self) -> None:
-        """Once, where the length of a step matters: a job without loader workers."""
+        """Start the close-up, once, if the length of a step matters: for a job without loader workers."""
         begins = CLOSE_UP_AFTER_S <= self.elapsed_s <= self.seconds - SECONDS
         if not begins or self._close_up is not None or not isinstance(self._program, str):
             return
@@ -176,7 +176,7 @@ class Looking:
             self._close_up = CloseUp(self._program, pid, self.folder)
 
     def _look_briefly(self) -> None:
-        """Record a few seconds by the side, again and again, and ask whether they make anything clear."""
+        """Record a few seconds in parallel, again and again, and check whether they show a clear cause."""
         if self.clear is None or not isinstance(self._program, str):
             return
         if self._part is None:
@@ -185,7 +185,7 @@ class Looking:
         elif self._part.is_done:
             stacks, self._part = self._part.finish(), None
             if isinstance(stacks, Absent):
-                # only an ancestor of the job may look, or it ends just now
+                # only an ancestor of the job may look, or the job is just ending
                 self.clear = None
                 return
             self._named.append(self.clear(self._so_far(stacks)))
@@ -195,7 +195,7 @@ class Looking:
             return
         began = time.thread_time()
         action()
-        # a job of hundreds of processes is looked at less often, so that looking stays below 5 % of one CPU
+        # a job of hundreds of processes is sampled less often, so that sampling stays below 5 % of one CPU
         self._next[name] = max(self._next[name], self.elapsed_s + 20 * (time.thread_time() - began))
 
     def _due(self, name: str, every_s: float) -> bool:
@@ -206,7 +206,7 @@ class Looking:
 
 
 class _Dumper:
-    """Looks with `py-spy dump`, one at a time and never waited for: the lock of the interpreter shows only here."""
+    """Looks with `py-spy dump`, one at a time and without waiting: only these show the interpreter's lock."""
 
     def __init__(self, program: str, pid: int, folder: pathlib.Path) -> None:
         self._command = spy.dump_command(program, pid)
@@ -218,7 +218,7 @@ class _Dumper:
         self._refused = ""
 
     def look(self, now_s: float) -> None:
-        """Take in the last look when it is done, and begin another."""
+        """Collect the last look if it is done, and begin another."""
         if self._running is not None and self._running.poll() is None:
             return
         self._collect()
@@ -229,7 +229,7 @@ class _Dumper:
         self._asked_s = now_s
 
     def finish(self) -> Fact[tuple[Glance, ...]]:
-        """All looks; absent with the reason when every one was refused."""
+        """All looks; absent with the reason if every look was refused."""
         if self._running is not None:
             end_process(self._running, grace_s=2.0)
             self._collect()

@@ -1,4 +1,4 @@
-"""The processes of a job and what they use, from /proc; every read forgives a process that has just ended."""
+"""The processes of a job and what they use, from /proc; every read tolerates a process that has just ended."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from gpudoc.facts.process import Pages, ProcessTrack
 from gpudoc.frozen import dataclass
 from gpudoc.process.openmp import OpenMp, openmp_of
 
-# Windows has no sysconf; nothing is watched there, and logs are read all the same
+# Windows has no sysconf: nothing is watched there, but logs are read
 TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
-# at these looks: the list of what a process has mapped is long, and a young one has not loaded torch yet
+# only at these looks: the list of a process's mappings is long, and a young process has not loaded torch yet
 _ASK_FOR_OPENMP = (1, 6, 20)
 # what torch calls the main thread of a loader worker
 WORKER_NAME = "pt_data_worker"
@@ -39,7 +39,7 @@ class Stat:
 
 
 def read_stat(pid: int, tid: int | None = None, root: str = "/proc") -> Stat | None:
-    """One process (or thread) as the kernel describes it; None when it has ended (`cat /proc/PID/stat`)."""
+    """One process (or thread) as the kernel describes it; None if it has ended (`cat /proc/PID/stat`)."""
     place = f"{root}/{pid}/stat" if tid is None else f"{root}/{pid}/task/{tid}/stat"
     text = read_text(place)
     if not text:
@@ -80,14 +80,14 @@ def directory_of(pid: int) -> Fact[str]:
 
 
 def read_environment(pid: int, names: Iterable[str], root: str = "/proc") -> Mapping[str, str]:
-    """The variables in `names` that the process was started with; nothing else leaves this function."""
+    """Those variables in `names` that the process was started with; no others leave this function."""
     wanted = set(names)
     pairs = (entry.partition("=") for entry in read_text(f"{root}/{pid}/environ").split("\0"))
     return {name: value for name, _, value in pairs if name in wanted}
 
 
 def descendants(pid: int, root: str = "/proc") -> list[int]:
-    """`pid` and all that it started and that still lives, parents first (`pstree -p PID`)."""
+    """`pid` and all its living descendants, parents first (`pstree -p PID`)."""
     found, queue = [], [pid]
     while queue:
         here = queue.pop(0)
@@ -147,7 +147,7 @@ class TreeSampler:
         self._mounts = read_mounts(read_text(f"{root}/{pid}/mounts"))
 
     def glance(self) -> None:
-        """Whether each main thread runs right now, and what it waits for when it does not."""
+        """Count whether each main thread is running now, and what it waits for if it is not."""
         for pid, track in self._tracks.items():
             if track.gone:
                 continue
@@ -164,7 +164,7 @@ class TreeSampler:
                 track.blocked[waits_for] += 1
 
     def measure(self) -> None:
-        """Counters of every process, and of those that came since the last look."""
+        """Read the counters of every process, including new ones since the last look."""
         now = time.monotonic() - self._began
         alive = set(descendants(self.pid, self.root))
         for pid in alive:
@@ -175,7 +175,7 @@ class TreeSampler:
                 track.openmp = openmp_of(pid, Path(self.root))
 
     def weigh(self) -> None:
-        """Memory of each process, and how much of it is its own; slow for a large process, so asked seldom."""
+        """Read the memory of each process and its own share of it; slow for a large process, so done rarely."""
         now = time.monotonic() - self._began
         for pid, track in self._tracks.items():
             if track.gone:
@@ -281,7 +281,7 @@ def kind_of_mount(place: str, mounts: Iterable[tuple[str, str]]) -> str:
 
 
 def _queued(pid: int, root: str) -> tuple[float | None, float | None]:
-    """Seconds in which threads were ready and no CPU was free: of all threads, of the main thread."""
+    """Seconds in which threads were ready but no CPU was free: for all threads, and for the main thread."""
     total, main = 0.0, None
     try:
         tids = os.listdir(f"{root}/{pid}/task")  # noqa: PTH208 - many times a second
@@ -299,7 +299,7 @@ def _queued(pid: int, root: str) -> tuple[float | None, float | None]:
 
 
 def read_io(pid: int, root: str) -> Mapping[str, int]:
-    """The counters of /proc/PID/io; empty where they may not be read."""
+    """The counters of /proc/PID/io; empty if they may not be read."""
     pairs = (line.split(":") for line in read_text(f"{root}/{pid}/io").splitlines())
     return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2}
 

@@ -1,4 +1,4 @@
-"""Bytes of any encoding and size -> numbered, cleaned lines, bounded in number, keeping what names a fault."""
+"""Bytes of any encoding and size -> numbered, cleaned lines, limited in number, with all lines that name a fault."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from gpudoc.patterns import Pattern
 
 # the bytes of an input, or a large file that is read in pieces
 Data = Union[bytes, LargeFile]
-# what is read in full; of more, the head, the tail and the surroundings of words that name a fault
+# a text up to this size is read in full; of a larger one, the head, the tail and the surroundings of fault words
 FULL_BYTES = 600_000
 _HEAD_BYTES = 150_000
 _TAIL_BYTES = 250_000
 _HIT_BEFORE, _HIT_AFTER = 400, 1_200
 _HITS_PER_WORD = 10
-# of gigabytes, how much behind the head and before the tail is searched for those words
+# how much after the head and before the tail of a very large text is searched for those words
 _SEARCHED_BYTES, _COUNTED_BYTES = 128 << 20, 16 << 20
-# what nvidia-bug-report.sh writes: sections under a rule, many of them copies of configuration that say nothing of now
+# nvidia-bug-report.sh writes sections under a rule; many of them copy configuration and do not show the present state
 _BUG_REPORT = b"nvidia-bug-report.sh Version"
 _RULE = "____________________________________________"
 _TOLD_SECTION = Pattern(
     r"(?i)dmesg|journalctl|/var/log/(?:messages|syslog|kern|fabricmanager|nvidia-installer)|kern\.log|"
     r"nvidia-smi|nvlink|/proc/driver/nvidia/\S*version|bug report log file"
 )
-# of lines that differ in numbers only, as a training log has by the thousand, so many from each end are kept
+# this many from each end are kept of lines that differ only in numbers, such as the thousands in a training log
 _ALIKE = 8
 _FEW_LINES = 400
 _MOST_CHARACTERS = 200_000
@@ -49,15 +49,15 @@ _TELLING = (
     "| Fail",
     '"Fail"',
 )
-# a line of a report's own structure, as `nvidia-smi -q`, JSON of several lines and DCGM's tables have them: each counts
-# beside the one above it, however many are alike
+# a line of a report's own structure, as in `nvidia-smi -q`, multi-line JSON and DCGM's tables: each of them counts,
+# however many of them are equal
 _STRUCTURE = Pattern(
     r"^\s*(?:[A-Z][\w .()/-]{0,45}?\s{2,}:\s|\"[\w /-]{1,45}\"\s*:\s|[\[\]{}]+,?\s*$|GPU [0-9A-F]{8}:)|"
     r"^\s{4,}[A-Z][A-Za-z ()/.]{2,40}\s*$|"
     r"^\W{0,3}\|[^|]{0,40}\|[^|]{0,80}\|\s*$"
 )
 _LONGEST_LINE = 2_000
-# how far the end of a line is looked for where a part of a large text begins or ends
+# how far to look for the end of a line at either end of a part of a large text
 _LINE_BYTES = 4_000
 _DIGITS = Pattern(r"\d+(?:\.\d+)?")
 
@@ -65,7 +65,7 @@ _ANSI = Pattern(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_]
 _BARE_ANSI = Pattern(r"\x1b?\[(?:\d{1,2}(?:;\d{1,3})*)?m")
 _QUOTE = Pattern(r"^(?:\s{0,3}>(?!>>)\s?)+")
 _FENCE = Pattern(r"^\s*(?:```+|~~~+)\s*[\w+-]*\s*$|^\s*</?(?:details|summary|pre|code|br|p)/?>\s*$")
-# marks of Markdown around a line, or around several of which it is the first or the last
+# Markdown marks around a line, or around several lines of which this is the first or last
 _RUNS = {"`": Pattern(r"`+"), "**": Pattern(r"(?<!\*)\*\*(?=[^\s*])|(?<=[^\s*])\*\*(?!\*)")}
 _BREAK = Pattern(r"<br ?/?>")
 _TAG = Pattern(r"</?(?:details|summary|pre|code|br|p|b|strong)\s*/?>")
@@ -93,14 +93,14 @@ _MOJIBAKE = Pattern("â€|Ã[\u0080-\u00bf©¨¼¤¶]|â\u0094|â”")
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A run of bytes of the input and the number of the line it begins in."""
+    """A run of input bytes and the number of the line in which it begins."""
 
     data: bytes
     first_line: int
 
 
 def clean(data: Data, source: str = "", *, name: str = "the input") -> tuple[Line, ...]:
-    """The cleaned lines of `data`; GpudocError when it is empty or not text at all."""
+    """The cleaned lines of `data`; GpudocError if it is empty or is not text."""
     encoding = encoding_of(data, name)
     lines: list[Line] = []
     for piece in _pieces(data, encoding):
@@ -113,12 +113,12 @@ def clean(data: Data, source: str = "", *, name: str = "the input") -> tuple[Lin
 
 
 def head_of(data: Data, *, name: str = "the input") -> str:
-    """The beginning of `data` as it is written, fences and all, to tell what sort of text it is."""
+    """The uncleaned beginning of `data`, including fences, from which to recognise the kind of text."""
     return data[:_HEAD_BYTES].decode(encoding_of(data, name), errors="replace").replace("\r\n", "\n")
 
 
 def _thinned(lines: list[Line]) -> list[Line]:
-    """The lines without the middle ones of each kind; of what is still too long the beginning and the end.
+    """The lines without the middle ones of each kind; if they are still too long, their beginning and end.
 
     A report's own rows are kept.
     """
@@ -141,7 +141,7 @@ def _thinned(lines: list[Line]) -> list[Line]:
 
 
 def _of_middle(lines: list[Line]) -> list[Line]:
-    """Of the lines between both ends those that name a fault, and a report's own rows as far as there is room."""
+    """Those of the middle lines that name a fault, and a report's own rows while there is room."""
     kept, room = [], _MOST_CHARACTERS
     for line in lines:
         row = room > 0 and _STRUCTURE.match(line.text) is not None
@@ -166,7 +166,7 @@ def _telling(text: str) -> bool:
 
 
 def encoding_of(data: Data, name: str) -> str:
-    """The encoding of a text by its beginning; GpudocError when it is empty or binary."""
+    """The encoding of a text, judged by its beginning; GpudocError if it is empty or binary."""
     head = data[:20_000]
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16-le" if head.startswith(codecs.BOM_UTF16_LE) else "utf-16-be"
@@ -176,7 +176,7 @@ def encoding_of(data: Data, name: str) -> str:
     if max(even, odd) > 0.3 * len(head) / 2 and min(even, odd) < 0.05 * len(head) / 2:
         return "utf-16-le" if odd > even else "utf-16-be"
     if head.isascii() and len(data) > len(head):
-        # what somebody writes below a log tells the encoding of both
+        # a note that somebody wrote below a log shows the encoding of both
         head += data[-len(head) :].partition(b"\n")[2]
     encoding = "utf-8" if _is_utf8(head) or _mostly_utf8(head) else _eight_bit(head)
     text = head.decode(encoding, errors="replace")
@@ -189,7 +189,7 @@ def encoding_of(data: Data, name: str) -> str:
 
 
 def _is_utf8(head: bytes) -> bool:
-    """Whether it is all UTF-8; a character that is cut at the end is not a sign of another encoding."""
+    """Whether all bytes are UTF-8; a character cut off at the end does not indicate another encoding."""
     try:
         codecs.getincrementaldecoder("utf-8")("strict").decode(head)
     except UnicodeDecodeError:
@@ -223,7 +223,7 @@ def _pieces(data: Data, encoding: str) -> Iterator[_Piece]:
 
 
 def _sections(data: Data, encoding: str) -> list[tuple[int, int]]:
-    """The whole of a text; of NVIDIA's bug report the sections that tell of a state, without files that it copies."""
+    """The span of the whole text, or of the sections of NVIDIA's bug report that show a state, without copied files."""
     if _BUG_REPORT not in data[:_HEAD_BYTES]:
         return [(0, len(data))]
     rule = (_RULE + "\n").encode(encoding)
@@ -239,7 +239,7 @@ def _sections(data: Data, encoding: str) -> list[tuple[int, int]]:
 
 
 def _to_line_ends(data: Data, encoding: str, span: tuple[int, int], within: tuple[int, int]) -> tuple[int, int]:
-    """The span with its first and last line whole; of a very long line, to where no secret is cut."""
+    """The span extended to whole lines at both ends; in a very long line, to a place where no secret is cut."""
     newline = "\n".encode(encoding)
     (begin, end), (first, last) = span, within
     if begin > first:
@@ -253,17 +253,17 @@ def _to_line_ends(data: Data, encoding: str, span: tuple[int, int], within: tupl
 
 def _uncut(data: Data, place: int) -> int:
     begin = max(0, place - _LINE_BYTES)
-    # one character for each byte: what shows a secret is ASCII
+    # one character per byte: the words that reveal a secret are ASCII
     return begin + place_to_cut(data[begin : place + _LINE_BYTES].decode("latin-1"), place - begin)
 
 
 def _sampled(data: Data, encoding: str, begin: int, end: int) -> list[tuple[int, int]]:
-    """What is read of a part: all of it, or its head, its tail and the surroundings of words that name a fault."""
+    """The spans to read of a part: all of it, or its head, its tail and the surroundings of words that name a fault."""
     if end - begin <= FULL_BYTES:
         return [(begin, end)]
     head, tail = begin + _HEAD_BYTES, end - _TAIL_BYTES
     spans = [(begin, head), (tail, end)]
-    # in gigabytes the words are looked for near both ends
+    # in a very large text the words are searched only near both ends
     near = [(head, tail)] if end - begin <= 2 * _SEARCHED_BYTES else [
         (head, head + _SEARCHED_BYTES), (tail - _SEARCHED_BYTES, tail)
     ]  # fmt: skip
@@ -274,7 +274,7 @@ def _sampled(data: Data, encoding: str, begin: int, end: int) -> list[tuple[int,
 
 
 def _count(data: Data, newline: bytes, begin: int, end: int) -> int:
-    """Line ends between two offsets, counted a piece at a time: a mapped file has no method `count`."""
+    """The number of line ends between two offsets, counted piece by piece: a mapped file has no `count`."""
     return sum(data[at : min(at + _COUNTED_BYTES, end)].count(newline) for at in range(begin, end, _COUNTED_BYTES))
 
 
@@ -307,7 +307,7 @@ def _joined(spans: list[tuple[int, int]], unit: int) -> list[tuple[int, int]]:
 
 
 def clean_line(raw: str) -> list[str]:
-    """A line without colours, marks and control characters, in parts where a progress bar rewrote it or it is long."""
+    """A line without colours, marks and control characters, in parts if a progress bar rewrote it or it is long."""
     if not raw or raw.isspace():
         return []
     text = raw
@@ -318,7 +318,7 @@ def clean_line(raw: str) -> list[str]:
     if "&" in text and _ENTITY.search(text):
         import html
 
-        # once more for what was escaped twice
+        # a second time for text that was escaped twice
         text = html.unescape(html.unescape(text))
     parts = []
     for shown in chain.from_iterable(map(_split, _BREAK.split(text))) if "<br" in text else _split(text):
@@ -334,7 +334,7 @@ def clean_line(raw: str) -> list[str]:
 
 
 def _unmarked(line: str) -> str:
-    """The line without the marks that begin or end on it a piece of code; a pair within it stays."""
+    """The line without marks that begin or end a piece of code on it; a pair within the line stays."""
     if _FENCE.match(line):
         return line
     for mark in ("`", "**"):
@@ -352,7 +352,7 @@ def _unmarked(line: str) -> str:
 
 
 def _split(text: str) -> Iterator[str]:
-    # a progress bar rewrites its line with carriage returns: what was shown first and last says enough
+    # a progress bar rewrites its line with carriage returns: its first and last states are enough
     shown = [part for part in text.split("\r") if part.strip()]
     if len(shown) > 6:
         shown = [*shown[:2], *shown[-4:]]
@@ -366,7 +366,7 @@ def _split(text: str) -> Iterator[str]:
 
 
 def _pieces_of(line: str) -> Iterator[str]:
-    """A long line in pieces; no secret is cut, as half of one would be shown as it is."""
+    """A long line in pieces; no secret is cut, because half a secret would not be recognised and would be shown."""
     while len(line) > _LONGEST_LINE:
         end = place_to_cut(line, _LONGEST_LINE) or _LONGEST_LINE
         yield line[:end]
@@ -375,7 +375,7 @@ def _pieces_of(line: str) -> Iterator[str]:
 
 
 def _repaired(text: str) -> str:
-    """UTF-8 that was read as cp1252 and saved again, made right where that is possible."""
+    """The text, repaired if possible where UTF-8 was read as cp1252 and saved again."""
     if not _MOJIBAKE.search(text):
         return text
     try:

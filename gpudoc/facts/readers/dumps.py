@@ -1,6 +1,6 @@
-"""Pickles that PyTorch dumps of itself: what each rank's NCCL was doing, and what a GPU's memory held.
+"""Pickles that PyTorch writes about itself: what each rank's NCCL was doing, and what a GPU's memory held.
 
-Both are made of plain values only, and the one unpickler here builds nothing else: a pickle could call anything.
+Both contain only plain values, and the unpickler here builds nothing else, because a pickle could call anything.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from gpudoc.process.memory import room_for_pickle
 if TYPE_CHECKING:
     from gpudoc.facts.readers.clean import Data
 
-# the holder of blocks that were made while nobody recorded where
+# the holder of blocks whose origin was not recorded
 NOT_RECORDED = "not recorded"
 _LONGEST_WORDS, _LONGEST_LIST, _MOST_VALUES = 1_000, 400_000, 256
-# of each list in a dump, as many are read: a recorder holds some thousands of calls
+# at most this many entries of each list in a dump are read: a recorder holds some thousands of calls
 _MOST_ENTRIES, _MOST_GROUPS = 50_000, 1_000
 _RANK = Pattern(r"(?<!\d)(\d+)$")
 
@@ -45,9 +45,9 @@ class Collective:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankTrace:
-    """What one rank's NCCL recorded; `rank` is None when the dump's name does not end with it.
+    """What one rank's NCCL recorded; `rank` is None if the dump's name does not end with it.
 
-    `last` is the number of the newest collective that this rank came to, by process group, as far as its status says;
+    `last` is the number of the newest collective that this rank reached, by process group, as far as its status says;
     `members` are the ranks of each group.
     """
 
@@ -62,8 +62,8 @@ class RankTrace:
 class MemorySnapshot:
     """What PyTorch's allocator held on one GPU, in bytes; `wanted_bytes` is the request that ran out, None without one.
 
-    `holders` are places in the code and the bytes that are allocated from there, largest first; `owners` are weights,
-    gradients and optimizer state where `gpudoc train` wrote the snapshot.
+    `holders` are places in the code and the bytes allocated there, largest first; `owners` are weights, gradients and
+    optimizer state if `gpudoc train` wrote the snapshot.
     """
 
     origin: str
@@ -93,7 +93,7 @@ def read_dump(data: Data, name: str) -> RankTrace | tuple[MemorySnapshot, ...]:
             ),
         ) from problem
     except Exception as problem:
-        # on bytes that are no pickle the reader stumbles in many ways
+        # the unpickler may raise anything on bytes that are not a pickle
         raise GpudocError(f"{name} is a damaged pickle: {problem!r}", hint="was it copied completely?") from problem
 
 
@@ -191,7 +191,7 @@ def _snapshots(content: Mapping[str, object], name: str) -> Iterator[MemorySnaps
             allocated_bytes=sum(_number(segment.get("allocated_size")) for segment in own),
             largest_free_bytes=max((_number(b.get("size")) for b in blocks if b.get("state") == "inactive"), default=0),
             wanted_bytes=None if oom is None else _number(oom.get("size")),
-            # the recorder has what was left on the device in the place of an address
+            # the recorder stores the device's free memory in the address field
             device_free_bytes=left if left >= 0 else None,
             holders=tuple(sorted(held.items(), key=lambda row: -row[1])),
             owners=tuple(_owners(written)) if device == _number(written.get("device")) else (),
@@ -199,7 +199,7 @@ def _snapshots(content: Mapping[str, object], name: str) -> Iterator[MemorySnaps
 
 
 def _told_by_gpudoc(written: Mapping[str, object]) -> Mapping[str, object]:
-    """What `gpudoc train` read in the error, as the recorder would have it."""
+    """What `gpudoc train` read in the error, in the recorder's form."""
     return {"size": written.get("wanted_bytes"), "device_free": written.get("device_free_bytes")}
 
 
@@ -222,8 +222,8 @@ def _list(value: object) -> Sequence[object]:
 
 
 def _words(value: object) -> str:
-    """A value in words, lists as Python writes them: of many values the first, as shared lists stand for far more
-    than the dump holds."""
+    """A value in words, lists as Python writes them; only the first of many values, because shared lists may expand
+    to far more than the dump contains."""
     return _spoken(value, [_MOST_VALUES])
 
 
@@ -254,5 +254,5 @@ def _ranks(text: str) -> tuple[int, ...]:
 
 
 def _number(value: object) -> int:
-    """A whole number, -1 for anything else: both dumps count from 0 and have -1 for nothing yet."""
+    """A whole number, -1 for anything else: both dumps count from 0 and use -1 for "nothing yet"."""
     return value if isinstance(value, int) and not isinstance(value, bool) else -1

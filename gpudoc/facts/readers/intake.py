@@ -1,4 +1,4 @@
-"""The door of the readers: anybody's text, or gpudoc's own live words, as one Reading."""
+"""The entry point of the readers: pasted text, or the words of a live machine, as one Reading."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from gpudoc.facts.readers.model import CleanText, Line, Reading
 from gpudoc.patterns import Scan
 from gpudoc.shell import quote_path
 
-# a file above the first is read in pieces; beyond the second it is no report
+# a file above the first size is read in pieces; above the second it is rejected
 _HELD_BYTES, _MOST_BYTES = 64 << 20, 4 << 30
-# what a compressed file may unpack to, and what is taken from standard input, since both are held in memory
+# the limit for an unpacked file and for standard input, since both are held in memory
 _MOST_HELD_BYTES = 256 << 20
 _STDIN = "standard input"
 _UNPACKED_AT_ONCE = 1 << 20
-# of protocol 2 and later, as the dumps of PyTorch are
+# the first byte of protocol 2 and later, which PyTorch's dumps use
 _PICKLE = b"\x80"
-# how much of either end of a text is searched for the names of ranks, and how many places of them are looked at
+# how much of either end of a text is searched for names of ranks, and how many matches are examined
 _LOOKED_AT, _MOST_PREFIXES = 256 << 10, 2_000
 
 
 def load(path: Path) -> Data:
     """The bytes of a file, unpacked when gzip wrote it, or the lines of torchrun's error file.
 
-    GpudocError when it is missing, a directory or unreadable.
+    GpudocError if it is missing, a directory or unreadable.
     """
     from gpudoc.reading import read_bytes
 
@@ -76,16 +76,16 @@ def load(path: Path) -> Data:
 
 
 def _as_log(data: Data, name: str) -> Data:
-    """The bytes, unpacked when gzip wrote them, of torchrun's error file its lines."""
+    """The bytes, unpacked if gzip wrote them, or the lines of torchrun's error file."""
     data = unpacked(data, name) if data[:2] == GZIP else data
     is_json = data[:64].lstrip().startswith(b"{")
     return (read_error_file(data) if is_json else None) or data
 
 
 def unpacked(data: Data, name: str) -> bytes:
-    """What gzip packed, of a file that was cut off what is left; GpudocError when it is damaged or far too large.
+    """The unpacked bytes, as far as they go if the file was cut off; GpudocError if it is damaged or far too large.
 
-    It is unpacked a piece at a time: what grows beyond the bound is given up before it fills the memory.
+    It is unpacked piece by piece: a file that grows beyond the limit is rejected before it fills the memory.
     """
     out = bytearray()
     try:
@@ -112,13 +112,13 @@ def _part_of(name: str) -> str:
 
 
 def read(data: bytes | str, *, source: str = "", name: str = "the input") -> Reading:
-    """One pass over pasted text of any mixture; GpudocError when it is empty or binary."""
+    """The Reading of pasted text of any mixture, in one pass; GpudocError if it is empty or binary."""
     raw = data.encode("utf-8", errors="replace") if isinstance(data, str) else data
     return read_lines(clean(raw, source, name=name), genre_of(head_of(raw, name=name), name))
 
 
 def names_ranks(data: Data) -> bool:
-    """Whether a text names more than one rank as its writer, or a launcher says how ranks ended."""
+    """Whether a text names more than one rank as its writer, or contains a launcher's report of how ranks ended."""
     head = data[:_LOOKED_AT] + data[max(_LOOKED_AT, len(data) - _LOOKED_AT) :]
     found = (head[start:end].strip() for start, end in islice(_prefixes().finditer(head), _MOST_PREFIXES))
     return len(set(found)) > 1
@@ -134,13 +134,13 @@ def _prefixes() -> Scan:
 
 
 def is_dump(data: Data) -> bool:
-    """Whether the bytes begin as a pickle does."""
+    """Whether the bytes begin like a pickle."""
     return data[:1] == _PICKLE
 
 
 def read_all(inputs: Sequence[tuple[str, Data]]) -> Reading:
-    """Several texts as the evidence of one machine, each line citing the name of its input when there is more
-    than one. Documentation and programs among them are about no machine, and are left out."""
+    """Several texts as the evidence of one machine, each line citing the name of its input if there is more
+    than one. Documentation and programs among them do not describe a machine, so they are left out."""
     several = len(inputs) > 1
     dumps = [(name, data) for name, data in inputs if is_dump(data)]
     inputs = [(name, data) for name, data in inputs if not is_dump(data)]
@@ -150,7 +150,7 @@ def read_all(inputs: Sequence[tuple[str, Data]]) -> Reading:
     for _, name, data in pastes or read:
         lines += clean(data, name if several else "", name=name)
     told = [one[0] for one in pastes or read]
-    # a configuration next to a log goes with it
+    # a configuration next to a log belongs to the log
     reading = read_lines(tuple(lines), next((k for k in told if k.genre != "configuration"), *told[:1] or (PASTE,)))
     if not dumps:
         return reading
@@ -188,7 +188,7 @@ def read_lines(lines: tuple[Line, ...], kind: Kind = PASTE) -> Reading:
     )
 
 
-# words of which one stands in every text in which these readers find something
+# every text in which one of these readers finds something contains one of its words
 _RARE: Mapping[str, tuple[str, ...]] = {
     "collect_env": (
         *("pytorch version", "used to build pytorch", "is cuda available", "gpu models and configuration"),
@@ -212,16 +212,16 @@ _RARE: Mapping[str, tuple[str, ...]] = {
 
 
 def _read_rare(name: str, text: CleanText, gather: Gather) -> None:
-    """Let a reader read that is imported for few texts."""
-    # links may be counted under a GPU that another report named
+    """Call a reader that is imported only if the text may need it."""
+    # link counts may refer to a GPU that another report named
     if text.may_hold(_RARE[name]) or (name == "nvlink" and gather.gpu_indices()):
         import_module(f"gpudoc.facts.readers.{name}").read(text.lines, gather)
 
 
 def read_machine(machine: Machine) -> Reading | None:
-    """What a live machine's torch said in words (its import error, failed kernels), or None.
+    """The messages of a live machine's torch (its import error, failed kernels), or None if there are none.
 
-    Its warnings, NVML's and the kernel's words are left to those who asked: they know the codes behind them.
+    Torch's warnings and the messages of NVML and the kernel are left to the probes, which know the codes behind them.
     """
     said: list[tuple[str, Fact[str]]] = [("torch import", machine.torch.import_error)]
     checks = machine.torch.kernel_checks
@@ -239,7 +239,7 @@ def read_machine(machine: Machine) -> Reading | None:
 
 
 def read_document(data: Data) -> Mapping[str, object] | None:
-    """The JSON object in `data` when it is one of gpudoc's own documents, else None."""
+    """The JSON object in `data` if it is one of gpudoc's own documents, else None."""
     head = data[:4_000].lstrip(b"\xef\xbb\xbf \r\n\t")
     if not head.startswith(b"{") or b'"schema"' not in data[:200_000]:
         return None
@@ -253,7 +253,7 @@ def read_document(data: Data) -> Mapping[str, object] | None:
 
 
 def load_stdin() -> Data:
-    """The bytes of standard input, unpacked when gzip wrote them; GpudocError when a terminal would be waited for."""
+    """The bytes of standard input, unpacked if gzip wrote them; GpudocError if standard input is a terminal."""
     import sys
 
     if sys.stdin.isatty():

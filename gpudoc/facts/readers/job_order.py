@@ -1,6 +1,6 @@
 """Which ranks of an attempt may have failed first, and in which order: by the kind of their signs, then by time.
 
-What follows from another rank's end never counts before an end of a rank's own, whatever a clock or a launcher says.
+A rank's own failure always counts before a consequence of another rank's end, whatever a clock or a launcher says.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ EndOrder = Literal["alone", "clock", "own_clocks", "lines", "launcher", "steps",
 _TERM, _KILL, _ABORT = -15, -9, -6
 _CRASHES = (-11, -7, -8, -4)
 _OOM_ROW, _TIMEOUTS = "slurm-oom", ("watchdog", "gloo-timeout")
-# what follows stands so close to it in one log, unless much time passed
+# an error this close after a consequence in one log is part of it, unless more time than this passed between them
 _NEAR_LINES, _NEAR_S = 400, 1_800.0
-# so far apart are two times that tell an order: of a line without one it is that of a line before it
+# two times must differ by this much to show an order: a line without a time has that of an earlier line
 _TELLING_S = 0.5
 _NUMBERS = Pattern(r"0x[0-9a-fA-F]{1,16}|\d+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lead:
-    """A rank that may have failed first: None where only its host is known or nothing of it; `at` by a common clock."""
+    """A rank that may have failed first: None if only its host, or nothing, is known; `at` is by a common clock."""
 
     rank: int | None
     host: str
@@ -64,7 +64,7 @@ class Leads:
 
 
 def find_leads(attempt: Attempt) -> Leads | None:
-    """The ranks that may have failed first; None where nothing failed."""
+    """The ranks that may have failed first; None if nothing failed."""
     ways: tuple[tuple[EndKind, Callable[[Attempt], list[Lead]]], ...] = (
         ("own", _own),
         ("unsigned", _unsigned),
@@ -92,7 +92,7 @@ def find_leads(attempt: Attempt) -> Leads | None:
 
 
 def _errors_of(attempt: Attempt, found: Sequence[Lead]) -> list[Lead]:
-    """The errors of such ranks that seemed to be survived: what a buffer held is written at the end."""
+    """Errors of these ranks that seemed to be survived: buffered output is written only at the end."""
     ranks = {lead.rank for lead in found}
     return [_lead(log, log.survived[-1]) for rank, log in attempt.ranks.items() if rank in ranks and log.survived]
 
@@ -110,7 +110,7 @@ def _codes(log: RankLog) -> list[EndLine]:
 
 
 def _own_sign(log: RankLog, roles: Sequence[str] = ("own",)) -> EndLine | None:
-    """The first error of the rank's own that does not stand behind one that follows from another rank's."""
+    """The rank's first own error that does not come after a consequence of another rank's error."""
     for sign in log.signs:
         if sign.row.role in roles and not any(_is_behind(sign, other) for other in _of(log, "followed")):
             return sign
@@ -155,7 +155,7 @@ def _nodes(attempt: Attempt) -> list[Lead]:
 
 
 def _first_of(attempt: Attempt, host: str) -> int | None:
-    """The one rank of a host, None where it has several or none that is known."""
+    """The only rank of a host, None if it has several or no known rank."""
     there = [log.rank for log in attempt.ranks.values() if log.host == host]
     return there[0] if len(there) == 1 else None
 
@@ -172,7 +172,7 @@ def _killed(attempt: Attempt) -> list[Lead]:
 def _exited(attempt: Attempt) -> list[Lead]:
     if not any(_of(log, "followed") for log in attempt.ranks.values()):
         return []
-    # a line about many ranks says nothing of one
+    # a line about many ranks does not single out one
     told = Counter((sign.file.name, sign.line) for log in attempt.ranks.values() for sign in _codes(log))
     return _few(
         attempt,
@@ -181,7 +181,7 @@ def _exited(attempt: Attempt) -> list[Lead]:
 
 
 def _few(attempt: Attempt, pick: Callable[[RankLog], EndLine | None]) -> list[Lead]:
-    """The ranks that ended so and show nothing that follows from others, unless they are most of the job."""
+    """The ranks that ended this way and show no consequence of others' ends; none if they are most of the job."""
     found = [_lead(log, sign) for log in attempt.ranks.values() if not _of(log, "followed") and (sign := pick(log))]
     return found if len(found) <= max(1, attempt.num_ranks // 2) else []
 
@@ -192,11 +192,11 @@ def _waiting(attempt: Attempt) -> set[int]:
 
 
 def _behind(attempt: Attempt) -> list[Lead]:
-    """The ranks that came to fewer collectives than the others, as their watchdogs say."""
+    """The ranks that reached fewer collectives than the others, according to their watchdogs."""
     known = {rank: log.enqueued for rank, log in attempt.ranks.items() if log.enqueued is not None}
     most = max(known.values(), default=0)
     late = [rank for rank, number in known.items() if number < most]
-    # of a rank that wrote nothing of it, silence says more
+    # if too few ranks report a number, the silence of the others says more
     if not late or len(late) > len(known) // 2 or len(known) < attempt.num_ranks // 2:
         return []
     least = min(known[rank] for rank in late)
@@ -210,9 +210,9 @@ def _missing(attempt: Attempt) -> list[Lead]:
 
 
 def _silent(attempt: Attempt) -> list[Lead]:
-    """The ranks that say nothing where the others say that somebody is gone."""
+    """The ranks that are silent while the others report a lost rank."""
     told = {rank for rank, log in attempt.ranks.items() if _of(log, "followed")}
-    # who was asked to end was there
+    # a rank that was asked to end was still there
     told |= {rank for rank, log in attempt.ranks.items() if any(sign.code == _TERM for sign in _codes(log))}
     return _rest(attempt, told) if told else []
 
@@ -255,7 +255,7 @@ def _lead(log: RankLog, sign: EndLine | None) -> Lead:
 
 
 def _ordered(kind: EndKind, found: Sequence[Lead], attempt: Attempt) -> Leads:
-    """The leads in the order in which they failed, as far as anything tells it."""
+    """The leads in the order in which they failed, as far as it is known."""
     if len(found) == 1:
         return Leads(kind=kind, order="alone", leads=tuple(found))
     alike = 2 * len(found) > attempt.num_ranks and len({_shape(lead) for lead in found}) == 1
@@ -308,7 +308,7 @@ def _timed(lead: Lead, shifts: Mapping[int, float]) -> Lead:
 
 
 def clock_shifts(attempt: Attempt) -> Mapping[int, float]:
-    """Seconds by which the clock of each rank is ahead, as the steps say that ranks come to together."""
+    """Seconds by which each rank's clock is ahead, judged by steps that the ranks reach together."""
     by_step: dict[int, list[float]] = {}
     for log in attempt.ranks.values():
         for step, time in log.steps.items():

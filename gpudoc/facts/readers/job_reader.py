@@ -1,4 +1,4 @@
-"""The logs of one job, one or many, as one record: streams of files become ranks of attempts."""
+"""Joins the logs of one job, one or many, into one record: the streams of files become ranks of attempts."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from gpudoc.facts.readers.job_scan import AMBIGUOUS, NOBODY_KEY, FileScan, Key, 
 from gpudoc.facts.readers.model import Line
 from gpudoc.facts.readers.rank_lines import NOBODY, read_speaker
 
-# how much of all files is read line by line, and of one at least and at most
+# how many bytes of all files are read line by line, and the least and most for one file
 _ALL_WINDOWS, _LEAST_WINDOW, _MOST_WINDOW = 24 << 20, 8 << 10, 4 << 20
-# lines that may show an end, of which a log of many ranks has tens of thousands, and one of a rank alone some dozens
+# how many lines that may show an end are read: a log of many ranks has tens of thousands, that of one rank some dozens
 _ALL_HITS, _LEAST_HITS, _MOST_HITS = 100_000, 400, 40_000
-# what is read around a failure, and how many of its rank's lines are kept on either side
+# how many bytes are read around a failure, and how many of its rank's lines are kept on either side
 _AROUND_BYTES, _MOST_AROUND_BYTES, _LINES_BEFORE, _LINES_AFTER = 32 << 10, 2 << 20, 160, 60
 _FEWEST = 2
 
-# of one rank in one attempt, with the files that they stand in
+# the streams of one rank in one attempt, each with its file
 _Streams = list[tuple[FileScan, Stream]]
 
 
 class JobReader:
-    """Reads file after file; `job` puts together what they say."""
+    """Reads file after file, then joins what they say into a job."""
 
     def __init__(self, rows: Sequence[RankSign]) -> None:
         self._words = SignWords(rows)
@@ -42,7 +42,7 @@ class JobReader:
             try:
                 scan.read()
             except (OSError, GpudocError):
-                # an empty file is a rank that never wrote; what cannot be read, or is no text, is none
+                # an empty file is a rank that never wrote; an unreadable or non-text file is not a rank
                 if not file.is_empty:
                     continue
             self._scans.append(scan)
@@ -80,7 +80,7 @@ class JobReader:
         return JobLog(attempts=attempts, num_files=len(files), says_ranks=says, is_shared=shared)
 
     def _rank_of(self, key: Key, scan: FileScan) -> int | None:
-        """The rank that wrote it; None where nobody can say, or where no job has as many."""
+        """The rank that wrote the stream; None if it is unknown, or larger than in any job."""
         rank = self._said_rank_of(key, scan)
         return rank if rank is not None and rank < MOST_RANKS else None
 
@@ -100,9 +100,9 @@ class JobReader:
         return None
 
     def _global(self, scan: FileScan, node: int, local: int) -> int | None:
-        """The rank of a place on a node: as a line says it, else counted on from a neighbour or the nodes before it.
+        """The rank of a local rank on a node: as a line says, else counted from a neighbour or the nodes before it.
 
-        None where several nodes of one file have the place.
+        None if the local rank occurs on several nodes of one file.
         """
         if AMBIGUOUS in scan.pairs.values():
             return None
@@ -118,7 +118,7 @@ class JobReader:
         return local + known
 
     def _first_ranks(self) -> dict[str, int]:
-        """The first rank of each node of which a log names its rank."""
+        """The first rank of each node that has a log which names its rank."""
         if self._firsts is None:
             self._firsts = {}
             for scan in self._scans:
@@ -128,14 +128,14 @@ class JobReader:
         return self._firsts
 
     def _locals(self) -> int:
-        """How many ranks a node has."""
+        """The number of ranks per node."""
         seen = [number for scan in self._scans for _, (kind, _, number) in scan.streams if kind == "local"]
         seen += [scan.file.local for scan in self._scans if scan.file.local is not None]
         return max(seen, default=0) + 1
 
 
 def _node(scan: FileScan) -> str:
-    """What tells the files of one node from those of another."""
+    """A name that is the same for all files of one node."""
     if scan.file.host:
         return scan.file.host
     before, found, _ = scan.file.path.as_posix().rpartition("/attempt_")
@@ -178,18 +178,18 @@ def _rank_log(rank: int, parts: _Streams, common: Mapping[int, int]) -> RankLog:
 
 
 def _common_place(scan: FileScan) -> int:
-    """Where all ranks went on, as lines of steps say that name no rank: to two more steps; -1 where none does."""
+    """Where all ranks still trained, shown by two new steps in lines that name no rank; -1 if there are none."""
     nobody = [one.marks for (_, key), one in scan.streams.items() if key == NOBODY_KEY]
     return max((marks[-_FEWEST][0] for marks in nobody if len(marks) >= _FEWEST), default=-1)
 
 
 def _last_place(stream: Stream, common: int) -> int:
-    """Where the rank went on with its training for the last time: what stands before that did not end it."""
+    """The last place where the rank continued to train: no sign before it ended the rank."""
     return max(stream.last_step_at, common if stream.last_step is None else -1)
 
 
 def lines_around(sign: EndLine, attempt: Attempt, job: JobLog) -> tuple[Line, ...]:
-    """The lines around a sign that its rank wrote in that attempt; OSError when the file is gone."""
+    """The lines around a sign that its rank wrote in that attempt; OSError if the file is gone."""
     around = min(_AROUND_BYTES * (attempt.num_ranks if job.is_shared else 1), _MOST_AROUND_BYTES)
     above, below = _bounds(sign, attempt, job)
     first = max(0, sign.offset - around)
@@ -202,7 +202,7 @@ def lines_around(sign: EndLine, attempt: Attempt, job: JobLog) -> tuple[Line, ..
             break
     number = sign.line - text.count(b"\n", 0, sign.offset - first)
     lines = list(enumerate(text.decode("utf-8", "replace").split("\n"), number))
-    # where the piece begins in the middle of a line, half a secret may stand
+    # if the piece begins in the middle of a line, that line may contain half a secret
     lines = [
         (at, raw)
         for at, raw in lines[first > 0 :]
@@ -214,7 +214,7 @@ def lines_around(sign: EndLine, attempt: Attempt, job: JobLog) -> tuple[Line, ..
 
 
 def _bounds(sign: EndLine, attempt: Attempt, job: JobLog) -> tuple[float, float]:
-    """The last line before and the first behind that show the end of another attempt in the same file."""
+    """The last line before and the first line after the sign that show another attempt's end in the same file."""
     others = [
         other.line
         for one in job.attempts
@@ -227,7 +227,7 @@ def _bounds(sign: EndLine, attempt: Attempt, job: JobLog) -> tuple[float, float]
 
 
 def _is_by(raw: str, at: int, sign: EndLine, is_shared: bool) -> bool:
-    """Whether the line is the sign's own, or one of its rank."""
+    """Whether the line is the sign's own, or was written by the same rank."""
     if not is_shared or at == sign.line:
         return True
     own, other = read_speaker(sign.text)[0], read_speaker(raw)[0]

@@ -1,7 +1,7 @@
-"""One log of a job, read as a stream: the lines that show an end, and of the lines around them who had come how far.
+"""One log of a job, read as a stream: the lines that show an end, and how far each rank had come around them.
 
-A log of any size takes the memory of one block. The words of all rows are searched for at once; only lines that hold
-one, and a window before them, are looked at one by one.
+A log of any size takes the memory of one block. One search covers the words of all rows; only lines that contain such a
+word, and a window before them, are read one by one.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from gpudoc.patterns import Match, Pattern, Scan
 
 _BLOCK = 2 << 20
 _LONGEST_LINE, _LONGEST_TEXT = 4_000, 400
-# of a log in which too many lines show an end, so much of its end is read on
+# if too many lines of a log show an end, this much of the log's end is still read
 _TAIL_BYTES = 64 << 10
-# of each row so many signs of a rank are kept, of its first and of its last ones, and this many steps
+# this many first and last signs of a rank are kept for each row, and this many steps
 _FEW, _MOST_STEPS = 3, 12
 _WINDOWS = 8
 _ENQUEUED = Pattern(r"last enqueued NCCL work: (\d{1,12})|SeqNum=(\d{1,12})")
@@ -31,26 +31,26 @@ _SIGNALS = {"Killed": -9, "SIGKILL": -9, "Out Of Memory": -9, "Terminated": -15,
             "SIGABRT": -6, "Segmentation fault": -11, "SIGSEGV": -11, "Bus error": -7, "SIGBUS": -7,
             "Floating point exception": -8, "SIGFPE": -8, "Illegal instruction": -4, "SIGILL": -4}  # fmt: skip
 
-# how often lines of one file may name a rank: two such as "tasks 0-65535" with the largest job that there is
+# how often lines of one file may name a rank: enough for two lines like "tasks 0-65535" of the largest possible job
 _MOST_NAMED = 2 * MOST_RANKS
-# the row of what torchrun writes above the entry of the rank that it saw fail first
+# the row for torchrun's heading above the entry of the rank that it saw fail first
 ROOT = "torchrun-root"
-# who wrote a line, as far as the file says: the rank, else the place on a node
+# the writer of a line, as far as the file says: the rank, else the local rank on a node
 Key = tuple[str, int, int]
 NOBODY_KEY: Key = ("", 0, 0)
-# a place that several nodes of one file have
+# a local rank that occurs on several nodes of one file
 AMBIGUOUS = -1
 
 
 @dataclass(slots=True)
 class Stream:
-    """What one writer of a file said in one attempt, while it is read."""
+    """What one writer of a file wrote in one attempt, collected while reading."""
 
     host: str = ""
     signs: dict[str, list[EndLine]] = field(default_factory=dict)
     last_step: int | None = None
     last_step_at: int = -1
-    # where the newest steps were told of first
+    # (offset, step) of the first mention of each of the newest steps
     marks: list[tuple[int, int]] = field(default_factory=list)
     steps: dict[int, float] = field(default_factory=dict)
     enqueued: int | None = None
@@ -59,7 +59,7 @@ class Stream:
     wrote: bool = False
 
     def add(self, sign: EndLine) -> None:
-        """Keep the sign; of many equal ones the first and the last."""
+        """Keep the sign; if there are many of one row, keep the first and the last ones."""
         alike = self.signs.setdefault(sign.row.id, [])
         if len(alike) == 2 * _FEW:
             del alike[_FEW]
@@ -91,7 +91,7 @@ class SignWords:
         self.words = Scan("|".join(_escaped(word) for word in words))
 
     def find(self, line: str, text: str) -> tuple[RankSign, Match[str] | None] | None:
-        """The first row that the line shows; `text` is the line without what names its rank."""
+        """The first row that the line matches; `text` is the line without its rank prefix."""
         for row, words, pattern in self._rows:
             for word in words:
                 if word in line:
@@ -112,7 +112,7 @@ def _escaped(word: str) -> str:
 
 
 def whole_lines(file: JobFile) -> Iterator[bytes]:
-    """A log in pieces of whole lines, as UTF-8; OSError, and GpudocError for what is empty or no text."""
+    """A log in pieces of whole lines, as UTF-8; raises OSError, or GpudocError if the file is empty or not text."""
     decode = None
     rest, is_first = b"", True
     for piece in blocks(file.open(), _BLOCK):
@@ -136,9 +136,9 @@ class FileScan:
     """One file while it is read: a stream for each writer and attempt."""
 
     def __init__(self, file: JobFile, words: SignWords, window: int, most_hits: int) -> None:
-        """`window`: how many bytes before a line that shows an end, and at either end of the file, are read whole.
+        """`window`: how many bytes before a line that shows an end, and at either end of the file, are read in full.
 
-        `most_hits`: how many lines that may show an end are looked at before only the end of the file is.
+        `most_hits`: how many lines that may show an end are read; after that, only the end of the file is.
         """
         self.file = file
         self.streams: dict[tuple[int, Key], Stream] = {}
@@ -153,7 +153,7 @@ class FileScan:
         self._nameable = _MOST_NAMED
 
     def read(self) -> None:
-        """Read the whole file; OSError when it cannot be read."""
+        """Read the whole file; OSError if it cannot be read."""
         last, begin, line = b"", 0, 1
         for block in whole_lines(self.file):
             begin += len(last)
@@ -168,7 +168,7 @@ class FileScan:
         self._before(last, begin, len(last))
 
     def _search(self, block: bytes, begin: int, place: int) -> None:
-        """Look for lines that show an end from a place in a block on; beyond the most of them only count lines."""
+        """Search a block from `place` on for lines that show an end; after `most_hits` of them, only count lines."""
         counted = place
         while self._hits < self._most_hits and (span := self._words.words.search(block, place)) is not None:
             start = block.rfind(b"\n", 0, span[0]) + 1
@@ -186,7 +186,7 @@ class FileScan:
             self._before(block, 0, min(len(block), block.find(b"\n", self._window) + 1 or len(block)))
 
     def _before(self, block: bytes, begin: int, end: int) -> None:
-        """Read what comes before a place in a block: of the file's beginning and right before it."""
+        """Read the window right before a place in a block, and at first the file's beginning."""
         if begin == 0 and not self._seen:
             head = end if end <= self._window else block.rfind(b"\n", 0, self._window) + 1
             self._tell(block[:head], 0)
@@ -198,7 +198,7 @@ class FileScan:
             self._tell(block[first:end], begin + first)
 
     def _tell(self, piece: bytes, begin: int) -> None:
-        """Take who says when and how far from each line of a piece."""
+        """Take the writer, time and step from each line of a piece."""
         self._seen = max(self._seen, begin + len(piece))
         for raw in piece.split(b"\n"):
             if raw:
@@ -264,7 +264,7 @@ class FileScan:
         stream.add(self._sign(row, part, offset, speaker.rank, time if time is not None else stream.ended))
 
     def _about(self, row: RankSign, match: Match[str] | None, part: str, offset: int) -> None:
-        """Keep what a line says of a rank that it names, or of several."""
+        """Keep what a line says about the rank or ranks that it names."""
         told = match.groupdict() if match is not None else {}
         code = int(told["code"]) if told.get("code") else _SIGNALS.get(told.get("signal") or "")
         code = 128 - code if code is not None and 128 < code < 160 else code
@@ -313,7 +313,7 @@ class FileScan:
         self._is_root = False
 
     def _name(self, local: int, rank: int) -> None:
-        """Give the rank what the launcher's own line said of it by its place on the node."""
+        """Move to the rank the signs that the launcher's own line reported under its local rank."""
         place = self._attempt, ("local", 0, local)
         stream = self.streams.get(place)
         if stream is not None and not stream.wrote:
@@ -329,7 +329,7 @@ class FileScan:
 
 
 def key_of(speaker: Speaker) -> Key:
-    """Whose stream a line belongs to."""
+    """The key of the stream that a line belongs to."""
     if speaker.rank is not None:
         return ("rank", 0, speaker.rank)
     return NOBODY_KEY if speaker.local is None else ("local", speaker.node, speaker.local)

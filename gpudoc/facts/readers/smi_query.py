@@ -1,4 +1,4 @@
-"""`nvidia-smi -q`, any of its sections (`-d`), and `-x`: the same keys as lines or as elements."""
+"""Reads `nvidia-smi -q`, any of its sections (`-d`), and `-x`, which has the same keys as XML elements."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpudoc.patterns import Pattern
 
 FABRIC = "nvidia-smi fabric health"
 _SECTION = Pattern(r"^\W{0,3}GPU ([0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\s*$")
-# lines that only -q has: a part of its output is pasted without the line that names the GPU
+# lines that only -q has, for a paste that lacks the line which names the GPU
 _ONLY_QUERY = Pattern(
     r"^\s*(?:(?:Ecc Mode|ECC Errors|Remapped Rows|Retired Pages|FB Memory Usage|BAR1 Memory Usage|GPU Link Info|"
     r"Clocks (?:Throttle|Event) Reasons|MIG Mode|vGPU Software Licensed Product|GPU Reset Status|GPU Power Readings|"
@@ -25,12 +25,12 @@ _REASON = Pattern(r"^clocks (?:event|throttle) reason ")
 # NVML_GPU_RECOVERY_ACTION_*, as nvidia-smi words them
 ACTIONS = {"reset": 1, "reboot": 2, "drain p2p": 3, "drain and reset": 4}
 _UNWELL = ("true", "unhealthy", "degraded", "limited capacity")
-# blank lines are not counted: farther apart, a piece of the text was not read
+# if two lines are farther apart than this, without blank ones, a piece of the text between them was left out
 _NEAR = 12
 
 
 class _State:
-    """Where the reader stands: the GPU, the headings above the line, the process that is being described."""
+    """The reader's position: the GPU, the headings above the line, the process that is being described."""
 
     def __init__(self) -> None:
         self.gpu = -1
@@ -46,7 +46,7 @@ def read(lines: Sequence[Line], gather: Gather) -> None:
     state = _State()
     for line in lines:
         if not line.follows(state.last, within=_NEAR):
-            # lines in between were left out, another GPU's heading perhaps among them
+            # the lines in between were left out and may include another GPU's heading
             state.gpu, state.section = -1, []
         state.last = line
         _read_line(line, gather, state)
@@ -58,7 +58,7 @@ def _read_line(line: Line, gather: Gather, state: _State) -> None:
     section = _SECTION.match(line.text) or ('<gpu id="' in line.text and _GPU_ID.search(line.text))
     if section:
         address = section[1].lower()
-        # the table, where it stands beside the query, says which number the address has
+        # if the text also contains the nvidia-smi table, it gives the number of this address
         listed = next(
             (i for i in gather.gpu_indices() if str(gather.gpu_fact(i, "pci_address")).lower() == address), None
         )
@@ -179,7 +179,7 @@ def _put_errors(key: str, within: str, value: str, line: Line, gather: Gather, g
 
 
 def _put_reasons(key: str, within: str, value: str, line: Line, state: _State) -> None:
-    """What slows the clocks at this moment; a list without any that is active says that nothing does."""
+    """Collect the active reasons for slow clocks; a list without an active one means that nothing slows them."""
     if not ("reasons" in within and "counters" not in within and value.lower() in ("active", "not active")):
         return
     reasons, _ = state.reasons.setdefault(state.gpu, ({}, line))

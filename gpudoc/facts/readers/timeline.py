@@ -1,4 +1,4 @@
-"""Where the time of a traced step went: what the GPU did that nothing hid, and what it waited for."""
+"""Where the time of a traced step went: the GPU's work that did not overlap, and what it waited for."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from gpudoc.facts.readers.trace import GpuWork, Span, Trace
 from gpudoc.frozen import dataclass
 
 Interval = tuple[float, float]
-# a pause between two kernels of one stream is this long on an idle queue, and nobody's fault
+# a pause up to this long between two kernels of one stream is normal
 _PAUSE_US = 3.0
-# a wait that ends this close to where the GPU runs dry is why it does
+# a wait that ends this close to the moment when the GPU runs out of work is the cause
 _CLOSE_US = 50.0
-# Python between two launches after a wait is part of the wait's cost; longer than this it is work of its own
+# Python between two launches after a wait is part of the wait's cost; if it is longer than this it is separate work
 _SHORT_PYTHON_US = 200.0
 _MS = 1000.0
 
 
 class StepPart(str, Enum):
-    """A part of a step. The first three are what the device did, the others what it, or the main thread, waited for."""
+    """A part of a step. The first three are the device's work, the others what it, or the main thread, waited for."""
 
     COMPUTE = "computing"
     COMMUNICATION = "communication without overlap"
@@ -34,7 +34,7 @@ class StepPart(str, Enum):
 
 
 class _Host(NamedTuple):
-    """What the main thread did, each in order and without overlap; `work` are operators and waits for the device."""
+    """The main thread's intervals, each kind sorted and disjoint; `work` are operators and waits for the device."""
 
     data: list[Interval]
     sync: list[Interval]
@@ -43,10 +43,10 @@ class _Host(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """A trace's steps as milliseconds a step by part; `device` is None where the trace holds no GPU.
+    """A trace's steps as milliseconds per step by part; `device` is None if the trace contains no GPU.
 
-    `hidden_ms` are communication and copies that computing hid. `places` are lines of the user's code behind a part,
-    with their milliseconds a step, the most time first.
+    `hidden_ms` is the communication and copying that computing hid. `places` are the lines of the user's code that
+    cause a part, with their milliseconds per step, the most time first.
     """
 
     trace: Trace
@@ -61,7 +61,7 @@ class Timeline:
 
     @property
     def is_steady(self) -> bool:
-        """Whether the trace marks steps beyond the first: of a first one, and of a start, nothing can be judged."""
+        """Whether the trace marks steps after the first: a first step, or a start, cannot be judged."""
         return self.steps_are_marked and self.num_steps > 1
 
     @property
@@ -75,7 +75,7 @@ class Timeline:
 
 
 def summarise(trace: Trace) -> Timeline:
-    """The trace's steps by part, of the GPU that worked most, or of the main thread without a GPU."""
+    """The trace's steps by part: for the GPU that worked most, or for the main thread if there is no GPU."""
     window = _window(trace)
     device = max(trace.devices, key=lambda one: _length(_merged(trace.devices[one])), default=None)
     found = {kind: _clipped(_merged(spans), window) for kind, spans in trace.host.items()}
@@ -103,7 +103,7 @@ def summarise(trace: Trace) -> Timeline:
 
 
 def _window(trace: Trace) -> Interval:
-    """From the first step to the end of the work that the last one asked for; without steps all of the trace."""
+    """From the first step to the end of the work that the last one launched; the whole trace if it has no steps."""
     if not trace.steps:
         every: list[Sequence[Span] | Sequence[GpuWork]] = [*trace.host.values(), *trace.devices.values()]
         spans = [(one.start, one.end) for group in every for one in group]
@@ -155,21 +155,21 @@ def _of_device(
 def _blame(
     gap: Interval, work: Sequence[GpuWork], starts: Sequence[float], host: _Host
 ) -> list[tuple[StepPart, float, list[Interval]]]:
-    """What a pause of the device was for: what the main thread did from then until it asked for the next work."""
+    """The causes of a pause of the device: what the main thread did from then until it launched the next work."""
     begin, end = gap
     if end - begin <= _PAUSE_US:
         return [(StepPart.COMPUTE, end - begin, [])]
     later = bisect_left(starts, end)
     asked = work[later].asked if later < len(work) else None
     if asked is not None and asked < begin:
-        # it lay in the queue when the device ran dry
+        # the next work was already queued when the device ran out of work
         return [(StepPart.QUEUE, end - begin, [])]
     waited = (begin, end if asked is None else max(begin, min(asked, end)))
     loading = _within(host.data, waited)
     rest = _without([waited], loading)
     launching = _clip_all(host.work, rest)
     python = _without(rest, launching)
-    # from the call to the work's begin the device is on its way
+    # the time from the call to the beginning of the work on the device
     way = end - waited[1]
     held = _held(host.sync, begin)
     if held is not None:
@@ -188,13 +188,13 @@ def _blame(
 
 
 def _held(waits: Sequence[Interval], at: float) -> Interval | None:
-    """The wait for the device in which the main thread was when it ran dry."""
+    """The main thread's wait for the device at the moment when the device ran out of work; None if there was none."""
     last = bisect_right(waits, (at + _CLOSE_US, float("inf"))) - 1
     return waits[last] if last >= 0 and waits[last][1] >= at - _CLOSE_US else None
 
 
 def _places(spans: Sequence[Interval], frames: Sequence[Span], count: int) -> tuple[tuple[str, float], ...]:
-    """The innermost functions of the user's own in which these intervals began, with milliseconds a step."""
+    """The user's innermost functions in which these intervals began, with milliseconds per step."""
     if not frames:
         return ()
     starts = [frame.start for frame in frames]
@@ -208,7 +208,7 @@ def _places(spans: Sequence[Interval], frames: Sequence[Span], count: int) -> tu
 
 
 def _merged(spans: Iterable[Span | GpuWork]) -> list[Interval]:
-    """Intervals in order, those that touch as one."""
+    """Intervals in order, with touching ones joined."""
     return _joined((one.start, one.end) for one in spans)
 
 
@@ -232,7 +232,7 @@ def _clipped(spans: Sequence[Interval], window: Interval) -> list[Interval]:
 
 
 def _within(spans: Sequence[Interval], window: Interval) -> list[Interval]:
-    """The parts of sorted, disjoint intervals that lie in the window; few of many are looked at."""
+    """The parts of sorted, disjoint intervals that lie in the window; a binary search skips the others."""
     first = max(0, bisect_right(spans, (window[0], float("inf"))) - 1)
     last = bisect_left(spans, (window[1], float("-inf")))
     return _clipped(spans[first:last], window)
@@ -243,7 +243,7 @@ def _clip_all(spans: Sequence[Interval], windows: Sequence[Interval]) -> list[In
 
 
 def _without(spans: Sequence[Interval], taken: Sequence[Interval]) -> list[Interval]:
-    """What is left of sorted, disjoint intervals when others are taken out of them."""
+    """What remains of sorted, disjoint intervals after removing the intervals in `taken`."""
     left: list[Interval] = []
     for start, end in spans:
         at = start

@@ -1,6 +1,6 @@
-"""Python exceptions as people paste them: what was raised, where, in whose code, and what led to what.
+"""Python exceptions as people paste them: what was raised, where, in whose code, and which exception caused which.
 
-One pass over the lines; ranks that write in turn are separated by what stands before their lines.
+One pass over the lines; the prefixes of the lines separate ranks whose output is interleaved.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _FORWARD = "Traceback of forward call"
 _USER_CODE = "from user code:"
 _NAME = r"(?:[A-Za-z_]\w*\.){0,8}[A-Za-z_]\w*"
 _ENDING = r"(?:Error|Exception|Interrupt|Exit|Failure|Failed|Unsupported|Violation|Violations|StopIteration)"
-# exceptions of the libraries that are spelt small
+# library exceptions with lower-case names
 _SMALL = r"(?:cv2|socket|zlib|struct|binascii|queue|_queue)\.\w+"
-# the line that names what was raised; in an open traceback the name may be any
+# the line that names the exception; within an open traceback any name is accepted
 _RAISED = Pattern(rf"({_NAME})(?:: ?(.*))?$")
 _RAISED_ALONE = Pattern(
     rf"(?:E {{2,8}})?((?:[A-Za-z_]\w*\.){{0,8}}(?:_?[A-Z]\w*)?{_ENDING}(?:Group)?|{_SMALL})(?:: ?(\S.*)|\s*:?)$"
@@ -45,14 +45,14 @@ _RAISED_ALONE = Pattern(
 _CUT_PATH = Pattern(r"(?:[~/]|[A-Z]:\\)[^\s:]*(?::\d*)?$(?<!\.py)")
 _PYTEST_FRAME = Pattern(r"(\S+\.py):(\d+): ?(?:in (\S+)|([A-Z]\w*))?$")
 _ARROW = Pattern(r"(?:-+>|\u2771) {0,5}(\d{1,7}) ?\|? ?(.*)$")
-# how a line of a log begins, which goes on with no message
+# the beginning of a log line, which never continues an exception's message
 _LOGGED = Pattern(r"(?i)\W{0,2}(?:epoch|step|iter|batch|train|eval|val|info|warn|error|\d{1,4}[-:/%.])")
 _CARETS = Pattern(r"[\s~^|.]+$")
 _CAUGHT = Pattern(r"Caught (\w+) in ")
 _RULE = Pattern(r"\+[-+]{3,80} ?\d{1,3} ?-{3}")
 _MOST_MESSAGE, _WRAPPED_AT, _RAGGED, _MOST_CHAINS = 40, 40, 12, 400
 _FEW_LINES, _SHORTEST_RULE = 25, 20
-# where a paste made one line of a traceback
+# where to split a traceback that was pasted as one line
 _ONE_LINE = Pattern(rf" +(?=File \"[^\"]{{1,300}}\", line \d)| +(?=(?:\w{{1,40}}\.){{0,6}}[A-Z]\w{{0,60}}{_ENDING}: )")
 
 
@@ -72,7 +72,7 @@ def read(text: CleanText) -> tuple[ErrorChain, ...]:
 
 
 def _joined(chains: Sequence[ErrorChain]) -> list[ErrorChain]:
-    """The chains without what people write above a traceback once more: its last line, which the traceback may lack."""
+    """The chains without repeated titles: people often copy a traceback's last line above it, and may omit it below."""
     kept: list[ErrorChain] = []
     for chain in chains:
         title = kept[-1].errors[0] if kept and kept[-1].rank == chain.rank and len(kept[-1].errors) == 1 else None
@@ -94,7 +94,7 @@ class _Draft:
     first: int
     link: Link
     style: Style = "plain"
-    # the name that IPython writes before the frames, and with the message behind them
+    # the name that IPython writes before the frames, and again with the message after them
     announced: str = ""
     kind: str = ""
     message: list[str] = field(default_factory=list)
@@ -102,7 +102,7 @@ class _Draft:
     forward: tuple[CodeFrame, ...] = ()
     last: int = 0
     origin: str = ""
-    # frames may follow: always before the exception is named, and then only where something says so
+    # whether frames may follow: always before the exception is named, afterwards only if a line announces them
     open: bool = True
 
     def ready(self) -> PythonError:
@@ -119,7 +119,7 @@ class _Draft:
 
 
 class _Stream:
-    """The lines of one rank: the chain that is being read, and what was said of the next exception."""
+    """The lines of one rank: the chain that is being read, and what is already known of the next exception."""
 
     __slots__ = (
         "_chain",
@@ -142,13 +142,13 @@ class _Stream:
         self._quoted = ""
         self._forward: list[CodeFrame] = []
         self._located: list[CodeFrame] = []
-        # the width of a terminal that broke the lines shows in several that are as long
+        # several lines of the same greatest length show the width of the terminal that broke them
         self._longest = self._num_longest = 0
         # 'File "' without its end: the path was wrapped
         self._opened = ""
 
     def feed(self, place: int, line: Line, text: str, gap: bool) -> None:
-        """Take the next line; `gap`: there is an empty one before it."""
+        """Take the next line; `gap` says that an empty line precedes it."""
         bare = text.strip()
         if len(text) >= self._longest:
             self._num_longest = self._num_longest + 1 if len(text) == self._longest else 1
@@ -182,7 +182,7 @@ class _Stream:
         return self.chains
 
     def _is_mark(self, place: int, line: Line, bare: str) -> bool:
-        """Whether the line only says how exceptions belong together, or begins one."""
+        """Whether the line only connects exceptions, or begins one."""
         if _HEADER in bare:
             self._begin(place, line, bare)
         elif _HANDLING in bare:
@@ -220,7 +220,7 @@ class _Stream:
             draft.style = "rich"
         self._link = ""
         self._chain.append(draft)
-        # where a paste lost the end of the line
+        # the paste lost the end of the header line
         first = read_frame(behind, draft.style, "", line.origin) if behind else None
         if first is not None:
             self._add(place, *first)
@@ -238,7 +238,7 @@ class _Stream:
         draft.last = place
 
     def _goes_on(self, draft: _Draft, place: int, line: Line, text: str, bare: str) -> bool:
-        """Take a line of an open traceback: source, or the exception itself; False for what is neither."""
+        """Take a line of an open traceback: source, or the exception itself; False if it is neither."""
         frame = draft.frames[-1] if draft.frames else None
         arrow = _ARROW.match(bare) if draft.style in ("notebook", "rich") else None
         if arrow is not None and frame is not None:
@@ -267,7 +267,7 @@ class _Stream:
         return text[:1].isspace() or _CARETS.match(bare) is not None
 
     def _extend(self, draft: _Draft, text: str) -> None:
-        """Add a line to a message; what a terminal broke at its edge, in the middle of a word, is joined again."""
+        """Add a line to a message; a word that the terminal broke at its edge is joined again."""
         before = len(draft.message[-1]) + (len(draft.kind) + 2 if len(draft.message) == 1 else 0)
         in_word = not (draft.message[-1][-1:].islower() and text[:1].isupper())
         if before == self._longest and self._num_longest > 1 and in_word:
@@ -276,7 +276,7 @@ class _Stream:
             draft.message.append(text.strip())
 
     def _is_message(self, draft: _Draft, text: str) -> bool:
-        """Whether the line goes on with the message of the exception that was just named."""
+        """Whether the line continues the message of the exception that was just named."""
         if len(draft.message) >= _MOST_MESSAGE or draft.open:
             return False
         before = draft.message[-1]
@@ -287,7 +287,7 @@ class _Stream:
         return wrapped and _LOGGED.match(text) is None
 
     def _alone(self, place: int, line: Line, bare: str) -> None:
-        """An exception without its traceback, or behind one of another kind."""
+        """Take an exception without its own traceback, or after a traceback of another style."""
         named = _RAISED_ALONE.match(bare) if "rror" in bare or "xception" in bare or "nterrupt" in bare else None
         if named is None:
             return
@@ -306,7 +306,7 @@ class _Stream:
     def _is_pytest(self, place: int, line: Line, bare: str) -> bool:
         """Take a line as pytest prints it: 'file.py:8: in name', 'E  Error: ...', the place of the error.
 
-        A place stands below its source in the long form, above it in the short one.
+        In the long form the place is below its source, in the short form above it.
         """
         frame = _PYTEST_FRAME.match(bare) if ".py:" in bare else None
         if frame is not None:
@@ -350,7 +350,7 @@ class _Stream:
 
 
 class _Reader:
-    """The lines of a text, handed to the stream of the rank that wrote them."""
+    """Hands each line of a text to the stream of the rank that wrote it."""
 
     def __init__(self, lines: Sequence[Line]) -> None:
         self._streams: dict[str, _Stream] = {}
@@ -372,7 +372,7 @@ class _Reader:
 
 
 def _is_raised(named: Match[str], draft: _Draft, text: str) -> bool:
-    """Whether the match is the line that names the exception, and no line of source."""
+    """Whether the match is the line that names the exception, not a line of source."""
     name = named[1].rpartition(".")[2]
     if draft.frames and not draft.frames[-1].source and draft.style == "plain" and text[:4].isspace():
         return False

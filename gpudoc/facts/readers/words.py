@@ -1,4 +1,4 @@
-"""Patterns that are cheap to rule out: each alternative is searched for only where a word that it must hold occurs."""
+"""Patterns that are cheap to rule out: each alternative is searched for only if one of its required words occurs."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ _OPTIONAL = ("?", "*", "{0", "{,")
 
 
 class Written:
-    """A text as it was written, in small letters, and in small letters without line ends.
+    """A text as it was written, in lower case, and in lower case without line ends.
 
-    All three are of one length. Small letters are searched for small ones, which is many times faster than to be blind
-    to case at every character; without line ends a message that was wrapped is found.
+    All three have the same length. Searching lower case for lower case is many times faster than ignoring case at every
+    character; a wrapped message is found in the text without line ends.
     """
 
     __slots__ = ("_ascii", "flat", "folded", "lowered")
 
     def __init__(self, flat: str) -> None:
         self.flat = flat
-        # of all letters only this one is two when it is small
+        # this is the only letter whose lower case has two characters
         self.folded = flat.replace("\u0130", "i").lower()
         self.lowered = self.folded.replace("\n", " ")
         self._ascii: bytes | None = None
 
     @property
     def ascii(self) -> bytes:
-        """The small letters as `Linear` sees them, of the same length."""
+        """The lower-case text as `Linear` sees it, of the same length."""
         if self._ascii is None:
             self._ascii = to_ascii(self.folded)
         return self._ascii
 
     def may_hold(self, anchors: tuple[str, ...]) -> bool:
-        """Whether one of the words occurs, without regard to case; True where there are none."""
+        """Whether one of the words occurs, ignoring case; True if there are no words."""
         for anchor in anchors:
             if anchor in self.lowered:
                 return True
@@ -57,7 +57,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A match with what `re.Match` tells of it, in the letters that were written."""
+    """A match with the interface of `re.Match`, in the original spelling."""
 
     spans: Sequence[Span]
     names: Mapping[str, int]
@@ -68,11 +68,11 @@ class Found:
         return None if start < 0 else self.flat[start:end]
 
     def groups(self) -> tuple[str | None, ...]:
-        """What each group read, None for one that took no part."""
+        """The text of each group, None if it did not take part."""
         return tuple(self[number] for number in range(1, len(self.spans)))
 
     def groupdict(self) -> dict[str, str | None]:
-        """What each group with a name read."""
+        """The text of each named group."""
         return {name: self[name] for name in self.names}
 
     def span(self) -> Span:
@@ -87,14 +87,14 @@ def read_match(match: Match[str], flat: str) -> Found:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """One way to say it: the pattern's source, and words of which one must occur (none: always searched)."""
+    """One alternative: the pattern's source, and words of which one must occur (without words: always searched)."""
 
     source: str
     anchors: tuple[str, ...]
 
 
 class Words:
-    """Several ways to say one thing, blind to case; a blank stands for any white space, so wrapped lines match too."""
+    """Several expressions for one thing, ignoring case; a blank stands for any white space, so wrapped lines match."""
 
     __slots__ = ("_given", "_known")
 
@@ -109,14 +109,14 @@ class Words:
 
     @property
     def _alternatives(self) -> tuple[Alternative, ...]:
-        # taken apart when a text is first searched: at import there are hundreds of them and no text
+        # split when a text is first searched: at import there are hundreds of expressions but no text
         if self._known is None:
             self._known = tuple(Alternative(*way) for given in self._given for way in ways_of(given))
         return self._known
 
     @property
     def anchors(self) -> tuple[str, ...]:
-        """Words of which one stands in every text that matches; empty if none is known."""
+        """Words of which every matching text contains at least one; empty if none is known."""
         return _choices([alternative.anchors for alternative in self._alternatives])
 
     def search(self, text: Written) -> Found | None:
@@ -152,13 +152,13 @@ def _matches(expression: Linear | Pattern, text: Written) -> Iterator[Found]:
     return (read_match(match, text.flat) for match in expression.finditer(text.folded))
 
 
-# few of the many patterns are ever needed in one run: each is compiled when its words first occur
+# one run needs only a few of the many patterns: each is compiled when its words first occur
 @functools.cache
 def _compile(source: str) -> Linear | Pattern:
-    # " +" means no more than a blank does, and Python 3.10 refuses the two signs that would come of it
+    # " +" means the same as a blank, and Python 3.10 rejects the double repetition that it would become
     plain = source.replace(" +", " ").replace(" ?", r"\s*").replace(" *", r"\s*").replace(" ", r"\s+")
     small = _AS_IT_IS.sub(lambda part: part[1] or part[0].lower(), plain)
-    # a search leaps to letters, and would try a boundary at every character
+    # a search can jump to a literal letter, but would try a boundary at every character
     plain = _BOUNDARY.sub(r"\1(?<=\\b\1)", small)
     try:
         return Linear(f"(?sm){small}")
@@ -168,14 +168,14 @@ def _compile(source: str) -> Linear | Pattern:
         return Pattern(plain, DOTALL | MULTILINE)
 
 
-# signs that mean something else in small letters
+# sequences that change their meaning in lower case
 _AS_IT_IS = Pattern(r"(\\.|\(\?P)|[^\\(]+", DOTALL)
 _BOUNDARY = Pattern(r"^\\b(\w+)(?=\w)")
 
 
 @functools.cache
 def anchors_of(source: str) -> tuple[str, ...]:
-    """Lower-case words of which one stands in every text that the expression matches; empty if none is known."""
+    """Lower-case words of which every text that matches contains at least one; empty if none is known."""
     return _choices([anchors for _, anchors in ways_of(source)])
 
 
@@ -195,7 +195,7 @@ _prepared = functools.cache(prepared_ways)
 
 
 def take_apart(source: str) -> list[tuple[str, tuple[str, ...]]]:
-    """`ways_of` as it is worked out, for what was not prepared."""
+    """Compute `ways_of` for an expression that was not prepared."""
     tokens = [(match.lastgroup or "", match[0], match.start()) for match in _TOKEN.finditer(source)]
     _, anchors, bars = _read_ways(tokens, 0)
     ends = [*bars, len(source)]
@@ -203,7 +203,7 @@ def take_apart(source: str) -> list[tuple[str, tuple[str, ...]]]:
     return [(source[start:end], way) for start, end, way in zip(starts, ends, anchors, strict=True)]
 
 
-# plain characters come as a run; a sign of repetition behind it belongs to its last one
+# plain characters form one token; a repetition sign after it applies to its last character
 _TOKEN = Pattern(
     r"(?P<plain>[^\\\[().^$*+?{|]+)|(?P<code>\\[xuU][\da-fA-F]+)|(?P<escaped>\\.)|"
     r"(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])|(?P<aside>\(\?(?:[a-z]+|P=\w+)\))|(?P<ahead>\(\?<?[=!])|"
@@ -215,7 +215,7 @@ _END = ("", "", 0)
 
 
 def _read_ways(tokens: list[tuple[str, str, int]], place: int) -> tuple[int, list[tuple[str, ...]], list[int]]:
-    """From `place` to the end of the group: the place behind it, the anchors of each way, and where its bars stand."""
+    """Read from `place` to the end of the group: the place after it, the anchors of each way, and its bars' places."""
     ways: list[tuple[str, ...]] = []
     bars: list[int] = []
     best: tuple[str, ...] = ()
@@ -226,7 +226,7 @@ def _read_ways(tokens: list[tuple[str, str, int]], place: int) -> tuple[int, lis
         choices: tuple[str, ...] = ()
         if kind in ("open", "ahead"):
             place, inner, _ = _read_ways(tokens, place)
-            # what stands ahead or behind is no part of the match
+            # lookaround text is not part of the match
             choices = _choices(inner) if kind == "open" else ()
         elif kind == "bar":
             ways.append(_better(best, (run,)))
@@ -248,12 +248,12 @@ def _read_ways(tokens: list[tuple[str, str, int]], place: int) -> tuple[int, lis
 
 
 def _choices(ways: list[tuple[str, ...]]) -> tuple[str, ...]:
-    """The anchors of all ways together; none when one of them has none."""
+    """The anchors of all ways together; empty if one way has none."""
     return tuple(word for way in ways for word in way) if all(ways) else ()
 
 
 def _better(best: tuple[str, ...], words: tuple[str, ...]) -> tuple[str, ...]:
-    # long words are rare, and so is any letter of a script that most texts have not; a further choice is another hit
+    # long words are rare, and so are letters of scripts that most texts lack; each further choice means more hits
     if not all(len(word) >= _SHORTEST or (word and not word.isascii()) for word in words):
         return best
     return words if not best or _weight(words) > _weight(best) else best

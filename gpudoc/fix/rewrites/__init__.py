@@ -78,7 +78,7 @@ REWRITES: tuple[Rewrite, ...] = (
     EXPANDABLE_SEGMENTS,
 )
 
-# what may let a script live that runs out of memory
+# rewrites that may save a script which runs out of memory
 OF_MEMORY = frozenset(
     one.id
     for one in (

@@ -1,4 +1,4 @@
-"""28: activation checkpointing: the blocks of a deep stack are computed again in the backward and not kept."""
+"""28: activation checkpointing: blocks of a deep stack are computed again in the backward instead of kept."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _DOES = frozenset({"append", "print", "register_buffer", "extend", "update", "wr
 
 
 def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """A call of each block of `self.blocks` where memory ran out: they are computed again in the backward."""
+    """The change or refusal for the calls of the blocks in `self.blocks`, if memory ran out in this file."""
     died = evidence.died_at
     if died is None or died.file != source.path:
         return []
     found: list[Proposal] = []
-    # the line that died may be in the loss or the optimizer: each deep stack of this file could save memory
+    # memory may run out in the loss or the optimizer: each deep stack of this file could save memory
     for call in calls(source.module):
         stack = _stack_of(source, call)
         if stack is not None:
@@ -50,7 +50,7 @@ def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
 
 
 def _stack_of(source: Source, call: cst.Call) -> tuple[str, bool] | None:
-    """`self.blocks` where a call is that of one of its blocks in a loop, or of all of them in a row, and which."""
+    """`self.blocks` if a call runs one of its blocks in a loop (True) or all of them as a Sequential (False)."""
     function = function_of(source, call)
     if function is None or function.name.value == "__init__" or not call.args or _module_of(source, function) is None:
         return None
@@ -70,7 +70,7 @@ def _module_of(source: Source, function: Function) -> cst.ClassDef | None:
 
 
 def _looped(loop: cst.For, func: Node) -> str:
-    """`self.blocks` of `for block in self.blocks`, of an enumerate or of an index over it; '' of another loop."""
+    """`self.blocks` for `for block in self.blocks`, also with enumerate or an index; '' for another loop."""
     over, target = loop.iter, loop.target
     if isinstance(over, cst.Call) and dotted(over.func) == "enumerate" and isinstance(target, cst.Tuple):
         pair = [one.value for one in target.elements]
@@ -143,7 +143,7 @@ def _checkpointed(source: Source, call: cst.Call, name: str, looped: bool) -> Pr
 
 
 def _imports(source: Source) -> Iterator[Node]:
-    """The imports at the top of the file that are torch's; `import torch` before the others."""
+    """The torch imports at the top of the file; `import torch` comes first."""
     found = [
         one
         for one in source.module.body
@@ -165,7 +165,7 @@ def _is_torch(part: Node) -> bool:
 
 
 def _not_twice(source: Source, call: cst.Call, name: str) -> str:
-    """Why a block may do something else when it is computed a second time."""
+    """Why a block may behave differently when it is computed a second time."""
     if found := words_like(source, STATISTICS):
         return f"`{found}` keeps statistics of batches, which would count each batch twice"
     for word in _TWICE:

@@ -1,4 +1,4 @@
-"""17: anomaly detection, which keeps a traceback per autograd node and looks for NaN in each gradient, is left on."""
+"""17: anomaly detection is left on: it keeps a traceback per autograd node and looks for NaN in each gradient."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpudoc.patterns import Pattern
 
 ID = "anomaly-off"
 _SWITCHES = ("torch.autograd.set_detect_anomaly", "torch.autograd.anomaly_mode.set_detect_anomaly")
-# what a NaN is not
+# exceptions that a NaN does not cause
 _OTHER = Pattern(
     r"^\W*(?:KeyboardInterrupt|StopIteration|ImportError|OSError|FileNotFoundError|IndexError|KeyError)\W*$"
 )
@@ -22,7 +22,7 @@ _CONTEXTS = ("torch.autograd.detect_anomaly", "torch.autograd.anomaly_mode.detec
 
 
 def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """The one place that switches it on, if it was on in the steps."""
+    """The change or refusal for the place that switches it on, if it was on in the steps."""
     if not evidence.anomaly_detection:
         return []
     places = [(call, edit) for call in calls(source.module) if (edit := _edit(source, call)) is not None]
@@ -68,7 +68,7 @@ def _comes_to_backward(source: Source, place: Node, *, depth: int) -> bool:
 
 
 def _edit(source: Source, call: cst.Call) -> Edit | str | None:
-    """What switches it off here, why that cannot be said, or None where nothing switches it on."""
+    """The edit that switches it off, the reason if it cannot be made, or None if this call does not switch it on."""
     name = qualified(source, call.func)
     if name in _CONTEXTS:
         if not isinstance(call.func, cst.Attribute):

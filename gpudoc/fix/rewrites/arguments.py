@@ -1,4 +1,4 @@
-"""16, continued: what a `forward` makes of an argument that is the same object in each step."""
+"""16, continued: a value that a `forward` makes from an argument that is the same object in each step."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from gpudoc.fix.tree import (
     words,
 )
 
-# what treats a model's attributes in its own way
+# functions that handle a model's attributes in a special way
 _OWN_WAYS = frozenset({"compile", "script", "trace", "DataParallel", "setattr"})
 _MOST_LINES, _DEPTH = 8, 3
 
 
 @dataclass(frozen=True, slots=True)
 class _Chain:
-    """Lines of a `forward`, one behind the other, that make `made` of the argument `given` and of nothing else."""
+    """Consecutive lines of a `forward` that make `made` only from the argument `given`."""
 
     lines: tuple[cst.SimpleStatementLine, ...]
     given: str
@@ -47,7 +47,7 @@ class _Chain:
 
 
 def find_of_arguments(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """`norm = scale(adj)` at a measured line of a `forward` that gets the same `adj` in each step."""
+    """Changes or refusals for `norm = scale(adj)` at a measured line of a `forward` that always gets the same `adj`."""
     found: list[Proposal] = []
     for hot in measured_values(source, evidence):
         function = function_of(source, hot.statement)
@@ -67,7 +67,7 @@ def find_of_arguments(source: Source, evidence: RunEvidence) -> list[Proposal]:
 
 
 def _chain(source: Source, function: Function, hot: NamedValue, given: str) -> _Chain | None:
-    """The lines around a measured one that need no more than one argument, if one name of them is used behind them."""
+    """The lines around a measured line that only need one argument, if later lines use exactly one of their names."""
     body = list(function.body.body)
     if hot.statement not in body or not uses(source, function, given):
         return None
@@ -111,7 +111,7 @@ def _is_pure(source: Source, lines: Sequence[Node], given: str) -> bool:
 
 
 def _calls_of(source: Source, owner: cst.ClassDef) -> list[cst.Call]:
-    """The calls of the objects that the script makes of a model's class; empty where one of them goes elsewhere."""
+    """The calls of all objects of a model's class that the script makes; empty if one of them is never called here."""
     found: list[cst.Call] = []
     for made in (call for call in calls(source.module) if dotted(call.func) == owner.name.value):
         above = source.parent(made)
@@ -127,7 +127,7 @@ def _calls_of(source: Source, owner: cst.ClassDef) -> list[cst.Call]:
 
 
 def _same_object(source: Source, function: Function, call: cst.Call, given: str, depth: int = 0) -> str:
-    """The variable of the script that a call hands over, if it is set once; '' for anything else."""
+    """The variable of the script that a call passes, if it is set once; '' for anything else."""
     order = [one.name.value for one in function.params.params][1:]
     arg = argument(call, given, order.index(given) if given in order else None)
     if arg is None or not isinstance(arg.value, cst.Name) or any(one.star for one in call.args):
@@ -135,19 +135,19 @@ def _same_object(source: Source, function: Function, call: cst.Call, given: str,
     name, outer = arg.value.value, function_of(source, call)
     above = class_of(source, outer) if outer is not None else None
     if outer is not None and above is not None and outer.name.value == "forward" and name in parameters(outer):
-        # a layer is given what its model is given
+        # a model passes its own argument on to a layer
         if bindings(outer.body, name) or depth >= _DEPTH:
             return ""
         same = {_same_object(source, outer, one, name, depth + 1) for one in _calls_of(source, above)}
         return same.pop() if len(same) == 1 else ""
-    # a function that is given it by the same name hands the same object on
+    # a function that gets it under the same name passes the same object on
     made = _set_for(source, [call], name)
     once = len(made) == 1 and isinstance(made[0], cst.Assign) and not loops_around(source, made[0])
     return name if once else ""
 
 
 def _set_for(source: Source, calling: Sequence[Node], name: str) -> list[Node]:
-    """What sets the variable that calls hand over: in their own scope, or anywhere if it is not set there."""
+    """The nodes that set the variable which calls pass: in their own scope, or anywhere if it is not set there."""
     everywhere = [one for one in bindings(source.module, name) if not isinstance(one, cst.Param)]
     scopes = {scope_of(source, one) for one in calling}
     here = [one for one in everywhere if scope_of(source, one) in scopes]
@@ -196,7 +196,7 @@ def _is_another(source: Source, scope: Node, use: Node, name: str) -> bool:
 
 
 def _changed_between(source: Source, calling: list[cst.Call], name: str) -> str:
-    """Where the object that a model is given may be changed after the model saw it first; '' where nowhere."""
+    """The line that may change a model's argument after its first use by the model; '' if there is none."""
     (made,) = (one for one in _set_for(source, calling, name) if isinstance(one, cst.Assign))
     if any(word in source.code(made) for word in ("Parameter", "requires_grad")):
         return f"line {source.line(made)} makes `{name}` something that is trained"

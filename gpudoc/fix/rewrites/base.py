@@ -1,4 +1,4 @@
-"""What a rewrite is, and how its candidates are made."""
+"""The form of a rewrite, and helpers that make its candidates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Proposal = Candidate | Refusal
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """One kind of change: where the evidence and the tree allow it, and the best that it may be called."""
+    """One kind of change: how to find its places by evidence and tree, and the best claim that it may have."""
 
     id: str
     number: int
@@ -35,7 +35,7 @@ class RewriteSite:
     node: Node
 
     def change(self, edits: Sequence[Edit], *besides: str) -> Candidate:
-        """The candidate that these edits make."""
+        """The candidate with these edits."""
         text, source = self.source.text, self.source
         line = source.line(self.node)
         return Candidate(self.rewrite, source.path, line, self.claim, text, source.changed(edits), besides)
@@ -60,13 +60,13 @@ def statements(source: Source, lines: Sequence[int]) -> list[Node]:
 
 
 def replace(source: Source, node: Node, text: str) -> Edit:
-    """`text` in the place of a node and its parentheses."""
+    """The edit that puts `text` in place of a node and its parentheses."""
     start, end = source.outer_span(node)
     return Edit(start, end, text)
 
 
 def drop_argument(source: Source, call: cst.Call, arg: cst.Arg) -> Edit:
-    """A call without one of its arguments."""
+    """The edit that removes an argument from a call."""
     index = call.args.index(arg)
     start, end = source.outer_span(arg.keyword or arg.value)[0], source.outer_span(arg.value)[1]
     if index + 1 < len(call.args):
@@ -80,7 +80,7 @@ def drop_argument(source: Source, call: cst.Call, arg: cst.Arg) -> Edit:
 
 
 def add_argument(source: Source, call: cst.Call, text: str) -> Edit:
-    """A call with one more argument at its end, on a line by itself where the last one stands so."""
+    """The edit that adds an argument at the end of a call, on its own line if the last argument has its own line."""
     if not call.args:
         # the closing parenthesis is the last character of a call
         end = source.span(call)[1] - 1
@@ -97,21 +97,21 @@ def add_argument(source: Source, call: cst.Call, text: str) -> Edit:
         "," + source.newline(line) + source.text[source.line_start(source.line_at(first)) : first] if alone else ", "
     )
     if isinstance(last.comma, cst.Comma) and alone:
-        # `last,` at the end of its line: the new line comes behind, with a comma as well
+        # `last,` ends its line: the new line follows it and also ends with a comma
         end = source.text.index(",", end) + 1
         return Edit(end, end, f"{between[1:]}{text},")
     return Edit(end, end, between + text)
 
 
 def insert_line(source: Source, line: int, text: str) -> Edit:
-    """A new line in front of `line`."""
+    """The edit that inserts a new line before `line`."""
     start = source.line_start(line)
     front = "" if start == 0 or source.text[start - 1] in "\r\n" else source.newline(line - 1)
     return Edit(start, start, front + text + source.newline(max(1, line - 1)))
 
 
 def indented(source: Source, node: Node, by: str) -> list[Edit] | None:
-    """All lines of a statement moved to the right; None where a text over several lines would change."""
+    """The edits that indent all lines of a statement by `by`; None if a string of several lines would change."""
     for one in _texts(node):
         if source.line(one) != source.last_line(one):
             return None
@@ -126,18 +126,18 @@ def _texts(node: Node) -> list[Node]:
 
 
 def step_of_indent(source: Source) -> str:
-    """What one level of this file is indented with."""
+    """The text of one level of indentation in this file."""
     default = source.module.default_indent
     return default if default.strip() == "" and default else "    "
 
 
 def torch_name(source: Source) -> str:
-    """How this file writes `torch`; '' where it does not import it."""
+    """The name that this file uses for `torch`; '' if it does not import it."""
     return name_of_import(source, "torch")
 
 
 def import_edits(source: Source, name: str) -> list[Edit] | None:
-    """`import name` above the first import of the file, where it is not there; None where the file imports nothing."""
+    """The edits that add a missing `import name` above the file's first import; None if the file imports nothing."""
     if imported_names(source).get(name) == name:
         return []
     first = next((one for one in source.nodes if _is_plain_import(source, one)), None)

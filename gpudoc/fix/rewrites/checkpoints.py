@@ -1,4 +1,4 @@
-"""19: a checkpoint in each step, saved in the loop itself or by a function of the file that it calls."""
+"""19: a checkpoint in each step, saved by the loop itself or by a function of the file that it calls."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ from gpudoc.fix.tree import (
 )
 
 ID = "checkpoint-each-step"
-# saving may take this much of a run
+# saving may take this share of a run
 _SAVING = 0.02
 _DEPTH = 3
 _SAYS = frozenset({"print", "info", "debug", "warning", "item", "log", "float", "int", "len", "format", "add_scalar"})
 
 
 def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """`torch.save` in each step of a loop, or a call of a function of this file that saves."""
+    """Changes or refusals for `torch.save` in each step of a loop, or for a call of a saving function of this file."""
     found: list[Proposal] = []
     asked: list[Node] = []
     for statement in statements(source, measured_lines(source, evidence)):
@@ -62,14 +62,14 @@ def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
         site = RewriteSite(ID, Claim.BEHAVIOUR, source, statement)
         shares = [hot.share for hot in evidence.lines_in(source.path) if source.statement_at(hot.line) is statement]
         share = max(shares, default=0.5)
-        # saving takes share of a step, so it may come every so many steps
+        # saving takes `share` of a step: this interval reduces it to _SAVING
         every = round_up(share / max(1 - share, 0.01) / _SAVING)
         found.append(_save_seldom(site, every) if saver is None else _call_seldom(site, every, saver))
     return found or _saved_elsewhere(source, evidence)
 
 
 def _saved_elsewhere(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """A save at a measured line whose loop is not in this file, as in a callback."""
+    """Refusals for a save at a measured line whose loop is not in this file, as in a callback."""
     found: list[Proposal] = []
     for statement in statements(source, measured_lines(source, evidence)):
         call = only_call(statement)
@@ -87,7 +87,7 @@ def _saved_elsewhere(source: Source, evidence: RunEvidence) -> list[Proposal]:
 
 
 def _saver(source: Source, call: cst.Call, depth: int = _DEPTH) -> Function | None:
-    """The one function of this file that a call runs, where it saves a checkpoint."""
+    """The one function of this file that a call runs, if it saves a checkpoint, else None."""
     own = isinstance(call.func, cst.Name) or dotted(call.func).count(".") == 1
     functions = local_functions(source, called(call)) if own and depth else []
     if len(functions) != 1:
@@ -118,7 +118,7 @@ def _at_the_last(site: RewriteSite, every: int, step: str, last: str) -> Proposa
 
 
 def _not_alone(source: Source, statement: Node, loop: cst.For | cst.While) -> str:
-    """Why others may need each checkpoint, or it is written seldom already."""
+    """Why other code may need each checkpoint, or why it is already written seldom."""
     if source.parent(statement) is not loop.body:
         return "it is saved under a condition already"
     if any(qualified(source, one.func) == "torch.load" or called(one) == "load_state_dict" for one in calls(loop)):
@@ -130,7 +130,7 @@ def _not_alone(source: Source, statement: Node, loop: cst.For | cst.While) -> st
 
 
 def _call_seldom(site: RewriteSite, every: int, saver: Function) -> Proposal:
-    """`self.save()` every few steps, and once behind the loop, where its last step is not known before."""
+    """Call `self.save()` every few steps, and once after the loop if its last step is not known in advance."""
     source, statement = site.source, site.node
     loop = loops_around(source, statement)[0]
     if reason := _not_alone(source, statement, loop) or _does_more(source, saver):
@@ -164,7 +164,7 @@ def _call_seldom(site: RewriteSite, every: int, saver: Function) -> Proposal:
 
 
 def _count(source: Source, loop: cst.For | cst.While) -> str:
-    """What counts the rounds of a loop, as an expression whose remainder may be asked; '' where nothing does."""
+    """An expression that counts the rounds of a loop, for use with `%`; '' if there is none."""
     if step := step_name(loop):
         return f"({step} + 1)"
     if isinstance(loop, cst.For) and isinstance(loop.iter, cst.Call) and isinstance(loop.target, cst.Tuple):
@@ -188,7 +188,7 @@ def _count(source: Source, loop: cst.For | cst.While) -> str:
 
 
 def _does_more(source: Source, saver: Function) -> str:
-    """Why a function that saves may do something else that each step needs."""
+    """Why a function that saves may also do something that each step needs."""
     for one in below(saver):
         if isinstance(one, cst.Assign | cst.AugAssign | cst.AnnAssign) and any("." in name for name, _ in binding(one)):
             return f"line {source.line(one)} changes something each time that it saves"
@@ -204,7 +204,7 @@ def _does_more(source: Source, saver: Function) -> str:
 
 
 def _later(source: Source, statement: Node, loop: cst.For | cst.While) -> str:
-    """What a step does between its save and its end, which a save behind the loop would hold too."""
+    """Why a save after the loop would include other work: what the step does between its save and its end."""
     body = list(loop.body.body)
     for later in body[body.index(statement) + 1 :]:
         for one in below(later):

@@ -1,4 +1,4 @@
-"""7, continued: batches that are made number by number, as lists of lists, before they become tensors."""
+"""7, continued: batches that are built number by number, as lists of lists, before they become tensors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _GIVES_NUMBER = frozenset({"float", "int", "bool", "len", "item", "tolist", "str
 
 @dataclass(frozen=True, slots=True)
 class ListedRow:
-    """`[float(v) for v in x]`, of one or two levels: what the numbers become, and what they come from."""
+    """`[float(v) for v in x]`, of one or two levels: the type of its numbers, and where they come from."""
 
     kind: str
     origin: cst.BaseExpression
@@ -47,7 +47,7 @@ class ListedRow:
 
 
 def find_nested(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """`torch.tensor(rows)` of rows that were made float by float in the same function, where that takes time."""
+    """Changes or refusals for `torch.tensor(rows)` if its function makes the rows float by float and takes time."""
     found: list[Proposal] = []
     for call in calls(source.module):
         function = function_of(source, call)
@@ -81,7 +81,7 @@ def _of(source: Source, function: Function, call: cst.Call) -> list[Proposal]:
                     ]
                 )
             ]
-        # what takes time may be another line of the function, so only the plainest of them
+        # another line of the function may take the time, so only the plainest lists are changed
         plain = "collate" in function.name.value and len(call.args) == 1 and isinstance(value.elt, cst.Name)
         return _through_numpy(source, [call]) if plain and _lists_arrays(source, value) else []
     if isinstance(value, cst.Name):
@@ -90,7 +90,7 @@ def _of(source: Source, function: Function, call: cst.Call) -> list[Proposal]:
 
 
 def _row(value: Node) -> ListedRow | None:
-    """What a comprehension makes numbers of, one by one; None where it does anything else."""
+    """The row that a comprehension makes number by number; None if it does anything else."""
     if not isinstance(value, cst.ListComp) or value.for_in.ifs or value.for_in.inner_for_in is not None:
         return None
     loop, elt = value.for_in, value.elt
@@ -135,7 +135,7 @@ def _without_type(source: Source, call: cst.Call) -> list[Edit]:
 
 
 def find_arrays(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """`torch.tensor(states)` of a list of arrays at measured lines: torch reads such a list number by number."""
+    """Changes for `torch.tensor(states)` of a list of arrays at measured lines: torch reads it number by number."""
     found: dict[Node, list[cst.Call]] = {}
     for statement in statements(source, measured_lines(source, evidence)):
         for call in calls(statement) if isinstance(statement, cst.SimpleStatementLine) else ():
@@ -146,7 +146,7 @@ def find_arrays(source: Source, evidence: RunEvidence) -> list[Proposal]:
 
 
 def _through_numpy(source: Source, taken: list[cst.Call]) -> list[Proposal]:
-    """The lists of arrays that these calls read become one array each, in one change; none without NumPy."""
+    """One change that turns each list of arrays into one array; none if the file does not import NumPy."""
     numpy, values = name_of_import(source, "numpy"), [one.args[0].value for one in taken]
     if not numpy:
         return []
@@ -155,7 +155,7 @@ def _through_numpy(source: Source, taken: list[cst.Call]) -> list[Proposal]:
 
 
 def _lists_arrays(source: Source, value: Node) -> bool:
-    """Whether a value is a list or a tuple of things that may be arrays, and are not plainly numbers."""
+    """Whether a value is a list or a tuple whose items may be arrays and are not obviously numbers."""
     if isinstance(value, cst.ListComp):
         return _may_be_array(value.elt)
     if isinstance(value, cst.Call) and dotted(value.func) in ("list", "tuple") and len(value.args) == 1:
@@ -190,7 +190,7 @@ def _may_be_array(value: Node) -> bool:
 
 
 def _is_list(scope: Node, value: Node) -> bool:
-    """Whether a variable is set to a list of numbers, whose type NumPy would choose in another way than torch."""
+    """Whether a variable is set to a list of numbers, for which NumPy would choose another type than torch."""
     made = [one for one in bindings(scope, dotted(value)) if isinstance(one, cst.Assign)]
     return any(isinstance(one.value, cst.List | cst.ListComp) for one in made)
 
@@ -201,7 +201,7 @@ def _is_number_name(name: str) -> bool:
 
 
 def _of_appended(source: Source, site: RewriteSite, function: Function, call: cst.Call, name: str) -> list[Proposal]:
-    """`rows = []`, in one loop `rows.append(...)`, then `torch.tensor(rows)`."""
+    """The change or refusal for `rows = []`, `rows.append(...)` in one loop, then `torch.tensor(rows)`."""
     listed = uses(source, function, name)
     appends = [one for one in calls(function) if dotted(one.func) == f"{name}.append" and len(one.args) == 1]
     if len(appends) != 1 or not loops_around(source, appends[0]):
@@ -233,7 +233,7 @@ def _of_appended(source: Source, site: RewriteSite, function: Function, call: cs
 def _padded(
     source: Source, function: Function, appended: cst.Name, torch: str
 ) -> tuple[ListedRow, list[Edit], str] | None:
-    """`rows = [[float(v) ...] ...]` and `rows += [[0.0] * width] * more` in front of the append, as tensors."""
+    """The edits that turn `rows = [[float(v) ...] ...]` and `rows += [[0.0] * width] * more` into tensors."""
     name = appended.value
     made = [one for one in below(function) if any(bound == name for bound, _ in binding(one))]
     assigned = [one for one in made if isinstance(one, cst.Assign)]
@@ -260,7 +260,7 @@ def _padded(
 
 
 def _padding(source: Source, one: cst.AugAssign, name: str, row: ListedRow, torch: str) -> str:
-    """`rows = torch.cat([rows, torch.zeros(more, width)])` for `rows += [[0.0] * width] * more`; '' for all else."""
+    """`rows = torch.cat([rows, torch.zeros(more, width)])` for `rows += [[0.0] * width] * more`, else ''."""
     value = one.value
     if not isinstance(one.operator, cst.AddAssign) or not isinstance(value, cst.BinaryOperation):
         return ""
@@ -290,7 +290,7 @@ def _padding(source: Source, one: cst.AugAssign, name: str, row: ListedRow, torc
 
 
 def _number_text(source: Source, inner: cst.BaseExpression, row: ListedRow) -> str:
-    """A number as it is written, as a float among floats."""
+    """The text of a number, made a float if the row holds floats."""
     text = source.code(inner)
     return f"float({text})" if row.kind == "float" and "." not in text else text
 

@@ -1,4 +1,4 @@
-"""16: a tensor of constants that every step makes again."""
+"""16: a tensor of constants that each step makes again."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ from gpudoc.fix.tree import (
     words,
 )
 
-# what treats the buffers of a model in its own way
+# names that handle the buffers of a model in a special way
 _BUFFER_WORDS = ("half", "bfloat16", "double", "buffers", "named_buffers", "DataParallel", "script", "AveragedModel")
 
 
 def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """`mask = torch.triu(torch.ones(n, n))` at a measured line, in a loop of steps or in a model's forward."""
+    """Changes or refusals for `mask = torch.triu(torch.ones(n, n))` at a measured line of a loop or a forward."""
     found: list[Proposal] = []
     for made in measured_values(source, evidence):
         if not _is_factory(source, made.value):
@@ -60,7 +60,7 @@ def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
             found.append(_into_buffer(site, made, function))
         elif loops:
             found.append(_before_loop(site, made, loops))
-    # what an argument decides is kept for that argument, where it is the same one each time
+    # a value that depends on an argument is kept for that argument if it is always the same object
     given = find_of_arguments(source, evidence)
     kept = [_function_at(source, one) for one in given if isinstance(one, Candidate)]
     found = [one for one in found if isinstance(one, Candidate) or _function_at(source, one) not in kept]
@@ -81,7 +81,7 @@ def _is_factory(source: Source, value: cst.BaseExpression) -> bool:
 
 
 def _is_computed(source: Source, value: cst.BaseExpression) -> bool:
-    """Whether a model or a function computes the value, so that nobody would take it for a constant."""
+    """Whether a model or a function computes the value, so that it is clearly not a constant."""
     outer = value.expression if isinstance(value, cst.UnaryOperation) else value
     while isinstance(outer, cst.Call) and isinstance(outer.func, cst.Attribute) and called(outer) in PURE:
         outer = outer.func.value
@@ -89,7 +89,7 @@ def _is_computed(source: Source, value: cst.BaseExpression) -> bool:
 
 
 def _impure(value: Node) -> str:
-    """Why a value may be another one the next time, apart from the names that it reads."""
+    """Why a value may differ the next time, apart from the names that it reads."""
     for call in calls(value):
         name = called(call)
         if DRAWS.search(name):

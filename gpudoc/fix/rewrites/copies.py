@@ -1,4 +1,4 @@
-"""30: a copy of all weights in each step, of which only that of the best or the last step is used."""
+"""30: a copy of all weights in each step although only the copy of the best or the last step is used."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from gpudoc.fix.tree import (
 )
 
 ID = "copy-each-step"
-# what surely changes no weights, buffers or optimizers
+# functions that certainly change no weights, buffers or optimizers
 _READS = frozenset(
     {"item", "float", "int", "len", "min", "max", "abs", "print", "isnan", "isfinite", "isinf", "format"}
 )
@@ -43,7 +43,7 @@ _LEAVES = (cst.Break, cst.Continue, cst.Return, cst.Raise)
 
 
 def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """`copied = copy.deepcopy(model.state_dict())` in each step."""
+    """Changes or refusals for `copied = copy.deepcopy(model.state_dict())` in each step."""
     found: list[Proposal] = []
     for statement in statements(source, measured_lines(source, evidence)):
         if not isinstance(statement, cst.SimpleStatementLine) or not loops_around(source, statement):
@@ -100,7 +100,7 @@ def _seldom(source: Source, statement: cst.SimpleStatementLine, part: Node) -> P
 
 
 def _odd(source: Source, statement: Node, part: Node) -> str:
-    """Why making the copy may do more than copy."""
+    """Why the copying statement may do more than copy."""
     assert isinstance(part, cst.Assign)
     other = next((called(call) for call in calls(part.value) if called(call) not in _COPYING), None)
     if other is not None:
@@ -113,7 +113,7 @@ def _odd(source: Source, statement: Node, part: Node) -> str:
 
 
 def _changing(source: Source, nodes: Sequence[Node]) -> str:
-    """What may change weights, or the names of the copy's model, in these statements."""
+    """Why these statements may change weights or run more than once; '' if they do not."""
     for node in nodes:
         for one in below(node):
             if isinstance(one, cst.Call) and called(one) not in _READS:
@@ -124,7 +124,7 @@ def _changing(source: Source, nodes: Sequence[Node]) -> str:
 
 
 def _where_it_is_used(site: RewriteSite, loop: cst.For | cst.While, name: str, reads: list[Node]) -> Proposal:
-    """The copy moves into the only `if` that uses it."""
+    """Move the copy into the only `if` that uses it."""
     source, statement = site.source, site.node
     body = list(loop.body.body)
     index = body.index(statement)
@@ -162,7 +162,7 @@ def _child_of(source: Source, loop: cst.For | cst.While, node: Node) -> Node | N
 
 
 def _is_none(node: Node) -> bool:
-    """`best = None`, also as a part of a tuple."""
+    """Whether it is `best = None` or a tuple without a call."""
     if not isinstance(node, cst.Assign):
         return False
     plain = isinstance(node.value, cst.Name | cst.Tuple)
@@ -170,7 +170,7 @@ def _is_none(node: Node) -> bool:
 
 
 def _at_the_end(site: RewriteSite, loop: cst.For | cst.While, name: str) -> Proposal:
-    """The copy is made in the last step alone, where that is known when it comes."""
+    """Make the copy only in the last step, if the loop can tell which one is the last."""
     source, statement = site.source, site.node
     body = list(loop.body.body)
     step = step_name(loop)

@@ -1,4 +1,4 @@
-"""37: pairs that a loop in Python counts one by one, mostly into a confusion matrix."""
+"""37: pairs that a Python loop counts one by one, mostly into a confusion matrix."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gpudoc.fix.tree import (
 )
 
 ID = "counts-in-loop"
-# give a tensor or an array of one dimension
+# methods that return a tensor or an array of one dimension
 _FLAT = {"view": "-1", "reshape": "-1", "flatten": "", "ravel": ""}
 # only a single number has one of these
 _OF_ONE = frozenset({"int", "item"})
@@ -30,7 +30,7 @@ _OF_ONE = frozenset({"int", "item"})
 
 @dataclass(frozen=True, slots=True)
 class _Counting:
-    """`for t, p in zip(a, b): table[t, p] += 1`: the loop, the table, and what is counted."""
+    """`for t, p in zip(a, b): table[t, p] += 1`: the loop, the table, the added number, and the counted values."""
 
     loop: cst.For
     table: str
@@ -39,7 +39,7 @@ class _Counting:
 
 
 def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """A measured loop over pairs whose only line adds a number to the place of a pair in a table."""
+    """Changes or refusals for a measured loop over pairs whose only line adds a number at a pair's place in a table."""
     found: list[Proposal] = []
     for statement in statements(source, measured_lines(source, evidence)):
         loop = next((one for one in (statement, *source.ancestors(statement)) if isinstance(one, cst.For)), None)
@@ -70,7 +70,7 @@ def _counting(source: Source, loop: cst.For) -> _Counting | None:
 
 
 def _is_single(name: Node, index: cst.BaseExpression, counted: cst.BaseExpression) -> bool:
-    """Whether an index is the loop's own variable, and surely a single number."""
+    """Whether an index is the loop's own variable, and certainly a single number."""
     single = isinstance(counted, cst.Call) and (called(counted) == "tolist" or _is_flat(counted))
     while isinstance(index, cst.Call):
         if called(index) not in ("int", "item", "long"):
@@ -86,7 +86,7 @@ def _is_single(name: Node, index: cst.BaseExpression, counted: cst.BaseExpressio
 
 
 def _is_flat(call: cst.Call) -> bool:
-    """`x.view(-1)`, `x.flatten()`, also with a type or a device behind it."""
+    """Whether a call is `x.view(-1)` or `x.flatten()`, also if a type or a device follows."""
     while isinstance(call.func, cst.Attribute):
         given = ", ".join(cst.Module([]).code_for_node(one.value) for one in call.args)
         if call.func.attr.value in _FLAT and _FLAT[call.func.attr.value] == given:
@@ -121,7 +121,7 @@ def _at_once(source: Source, counting: _Counting) -> Proposal:
 
 
 def _whole(source: Source, counted: cst.BaseExpression) -> str:
-    """What is counted, without the list that the loop needed."""
+    """The counted values, without the `tolist()` that the loop needed."""
     if isinstance(counted, cst.Call) and called(counted) == "tolist" and isinstance(counted.func, cst.Attribute):
         return source.code(counted.func.value)
     return source.code(counted)
@@ -141,7 +141,7 @@ def _why_not(source: Source, counting: _Counting) -> str:
 
 
 def _makes(source: Source, table: str) -> str:
-    """`torch` or `numpy`, by what every statement that sets the table makes it with; '' where that is not seen."""
+    """`torch` or `numpy`: the module with which every statement makes the table; '' if that is not clear."""
     made: list[Node] = []
     for one in source.nodes:
         if isinstance(one, cst.Assign | cst.AnnAssign) and one.value is not None:

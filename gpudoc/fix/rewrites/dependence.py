@@ -1,4 +1,4 @@
-"""What a value depends on, and whether anything changes it later, so that it could be made once and kept."""
+"""What a value depends on, and whether anything changes it later: if not, it can be made once and kept."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from gpudoc.fix.tree import (
     words,
 )
 
-# pandas and tensors in place
+# arguments by which pandas and torch work in place
 _IN_PLACE = ("inplace", "out")
 _WORDS = frozenset({"True", "False", "None", "range", "len", "float", "int", "bool"})
 _MAKES_PLAIN = frozenset({"str", "int", "float", "Path", "len", "join", "abspath", "expanduser", "tuple"})
@@ -39,7 +39,7 @@ _MAKES_PLAIN = frozenset({"str", "int", "float", "Path", "len", "join", "abspath
 
 @dataclass(frozen=True, slots=True)
 class NamedValue:
-    """`name = value` as a statement by itself."""
+    """`name = value` as a separate statement."""
 
     statement: cst.SimpleStatementLine
     name: str
@@ -68,7 +68,7 @@ def names_read(source: Source, value: Node) -> list[str]:
         if isinstance(above, cst.Arg) and above.keyword is one:
             continue
         if isinstance(above, cst.Call) and above.func is one:
-            # of a method, what it is called on
+            # for a method, the object that it is called on
             name = name.rpartition(".")[0]
         if name and not qualified(source, one) and name not in _WORDS and not _is_counted(source, one, value):
             names.append(name)
@@ -90,7 +90,7 @@ def _is_counted(source: Source, node: Node, value: Node) -> bool:
 
 
 def not_constant(source: Source, statement: Node, name: str) -> str:
-    """Why a variable may have another value in the next step; '' where it cannot."""
+    """Why a variable may have another value in the next step; '' if it cannot."""
     if name.startswith("self."):
         return "" if is_set_once(source, statement, name) else f"`{name}` may be changed between two steps"
     scope, first = scope_of(source, statement), name.partition(".")[0]
@@ -125,7 +125,7 @@ def _is_number(source: Source, value: Node) -> bool:
 
 
 def is_set_once(source: Source, statement: Node, name: str) -> bool:
-    """Whether `__init__` alone sets `self.x`, and to a plain value: no module, parameter or buffer."""
+    """Whether only `__init__` sets `self.x`, and to a plain value: not a module, parameter or buffer."""
     if {"setattr", "__dict__"} & words(source):
         return False
     function = function_of(source, statement)
@@ -161,7 +161,7 @@ def _is_of_another(source: Source, owner: cst.ClassDef | None, node: Node, attr:
 
 
 def changed_later(source: Source, scope: Node, made: NamedValue) -> str:
-    """Where what was made is changed, or may be, so that the next step would get it changed; '' where nowhere."""
+    """The line that changes the value, or may do so, before the next step gets it; '' if there is none."""
     own = made.statement.body[0]
     names = [made.name]
     # a row of a table is a part of it
@@ -188,7 +188,7 @@ def _writes_into(node: Node, name: str) -> bool:
 
 
 def root(node: Node) -> str:
-    """The variable that a value is, or is a part of."""
+    """The variable whose value or part of a value this is."""
     while True:
         if isinstance(node, cst.Subscript | cst.Attribute):
             node = node.value
@@ -202,7 +202,7 @@ def root(node: Node) -> str:
 
 
 def change_at(source: Source, use: Node, name: str, *, whole: bool) -> str:
-    """Why one use of a variable changes it, or lets others change it."""
+    """Why one use of a variable changes it, or lets other code change it."""
     line, part, above = source.line(use), use, source.parent(use)
     # rows["items"][0].append(1) changes rows as well
     while isinstance(above, cst.Attribute | cst.Subscript) and above.value is part:
@@ -230,7 +230,7 @@ def change_at(source: Source, use: Node, name: str, *, whole: bool) -> str:
 
 
 def _changed_by_chain(source: Source, use: Node) -> bool:
-    """Whether `mask.view(-1).zero_()` writes into what `mask` is."""
+    """Whether a chain such as `mask.view(-1).zero_()` writes into `mask`."""
     part, above = use, source.parent(use)
     while isinstance(above, cst.Attribute | cst.Subscript) and above.value is part:
         outer = source.parent(above)
@@ -244,7 +244,7 @@ def _changed_by_chain(source: Source, use: Node) -> bool:
 
 
 def _only_reads(source: Source, call: cst.Call) -> bool:
-    """Whether a call leaves its arguments as they are, as far as this file shows."""
+    """Whether a call leaves its arguments unchanged, as far as this file shows."""
     name = called(call)
     if name.endswith("_"):
         return False
@@ -256,14 +256,14 @@ def _only_reads(source: Source, call: cst.Call) -> bool:
 
 
 def changes_in_place(node: Node) -> bool:
-    """Whether a node writes into what it got."""
+    """Whether a node writes into an existing value."""
     name = called(node) if isinstance(node, cst.Call) else ""
     written = isinstance(node, cst.AssignTarget) and isinstance(node.target, cst.Subscript)
     return written or isinstance(node, cst.AugAssign) or (name.endswith("_") and not name.endswith("__"))
 
 
 def init_edit(source: Source, initial: Function, lines: list[str]) -> Edit | None:
-    """Lines at the end of `__init__`; None where it may end before."""
+    """The edit that adds lines at the end of `__init__`; None if it may return earlier."""
     if not isinstance(initial.body, cst.IndentedBlock) or any(isinstance(one, cst.Return) for one in below(initial)):
         return None
     indent = source.indent(initial.body.body[0])

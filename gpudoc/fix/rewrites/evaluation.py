@@ -1,4 +1,4 @@
-"""11: an evaluation that records a graph for a backward that never comes."""
+"""11: an evaluation that records a graph although no backward follows."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _GRADIENT_WORDS = frozenset(
 
 
 def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """Functions, else loops, that a measured line is in and that only evaluate."""
+    """Changes or refusals for functions, or else loops, that contain a measured line and only evaluate."""
     lines = [line for file, line in evidence.no_backward_at if file == source.path]
     found: list[Proposal] = []
     done: list[Node] = []
@@ -86,7 +86,7 @@ def _trains(function: Function) -> bool:
 
 
 def _is_called_behind_eval(source: Source, function: Function) -> bool:
-    """Whether every use of a function at the top of the file is a call behind `model.eval()` that uses this model."""
+    """Whether every use of a top-level function is a call that comes after `model.eval()` and uses this model."""
     name = function.name.value
     if source.parent(function) is not source.module or function.decorators or _trains(function):
         return False
@@ -114,7 +114,7 @@ def _is_behind_eval(source: Source, call: cst.Call, function: Function) -> bool:
 
 
 def _modes(block: Sequence[Node]) -> list[tuple[str, str]]:
-    """`("model", "eval")` of each `model.eval()` and `model.train()` that stands by itself in a block."""
+    """`("model", "eval")` for each `model.eval()` and `model.train()` that is a statement of the block itself."""
     return [
         (dotted(call.func.value), called(call))
         for one in block
@@ -140,7 +140,7 @@ def _evaluating_loop(source: Source, statement: Node) -> cst.For | None:
 
 
 def _why_not(source: Source, place: Node) -> str:
-    """Why gradients may be needed in a function or a loop; '' where nothing says so."""
+    """Why gradients may be needed in a function or a loop; '' if nothing indicates it."""
     if not torch_name(source):
         return "the file does not import torch by a name that a new line could use"
     if needed := _gradients_in(source, place, depth=0):
@@ -167,7 +167,7 @@ def _why_not(source: Source, place: Node) -> str:
 
 
 def _is_apart(source: Source, node: Node, place: Node) -> bool:
-    """Whether a line stands in a function at the top of the file that `place` surely does not come to."""
+    """Whether a line is in a top-level function that `place` certainly never calls."""
     functions = [one for one in source.ancestors(node) if isinstance(one, cst.FunctionDef)]
     outer = functions[-1] if functions else None
     if outer is None or outer is place or outer.decorators or source.parent(outer) is not source.module:
@@ -176,14 +176,14 @@ def _is_apart(source: Source, node: Node, place: Node) -> bool:
     for one in source.nodes:
         if isinstance(one, cst.Name) and one.value == name and one is not outer.name:
             call = source.parent(one)
-            # what is handed on as a value may be called by anybody, a hook of the model among them
+            # a function that is passed as a value may be called anywhere, for example by a hook of the model
             if not isinstance(call, cst.Call) or call.func is not one:
                 return False
     return name not in _names_reached(source, place)
 
 
 def _names_reached(source: Source, place: Node) -> set[str]:
-    """Every name that stands where `place` may come to: there, in functions that it names, and in all classes."""
+    """Every name in code that `place` may reach: its own, functions that it names, and all classes."""
     waiting = [place, *(one for one in source.nodes if isinstance(one, cst.ClassDef))]
     seen: set[str] = set()
     while waiting:
@@ -221,7 +221,7 @@ def _bodies(source: Source, name: str) -> list[Node]:
 
 
 def _model_is_given_away(source: Source, place: Node) -> str:
-    """A function of another file that gets what is called as a model here."""
+    """The name of a function of another file that gets an object which is called as a model here."""
     models = {dotted(call.func) for call in calls(place)} - {""}
     for call in calls(place):
         if any(dotted(arg.value) in models for arg in call.args):
@@ -232,7 +232,7 @@ def _model_is_given_away(source: Source, place: Node) -> str:
 
 
 def _leaves_behind(source: Source, function: Function) -> str:
-    """What a function gives to variables outside of it, other than its result, that may go into a backward."""
+    """Why a value that a function stores outside of itself, other than its result, may go into a backward."""
     fed = feeding_backward(source)
     looked_up = bool({"getattr", "__dict__", "vars"} & words(source))
     outside = {
@@ -253,7 +253,7 @@ def _leaves_behind(source: Source, function: Function) -> str:
 
 
 def _is_own(function: Function, name: str, writes: Node) -> bool:
-    """Whether a name that is written to is one of the function itself; `CACHE["x"] = 1` writes to another one's."""
+    """Whether a name that a statement writes to is local to the function; the one in `CACHE["x"] = 1` is not."""
     targets = [one.target for one in writes.targets] if isinstance(writes, cst.Assign) else []
     if not any(isinstance(one, cst.Subscript) for one in targets):
         return True
@@ -306,7 +306,7 @@ def _is_called(source: Source, name: str) -> bool:
 
 
 def _read_outside(source: Source, place: Node, parts: set[str]) -> bool:
-    """Whether what a loop binds is read outside of it, where no other loop binds it first; rounds go round."""
+    """Whether a name that a loop binds is read outside of it before another loop or statement sets it."""
     start, end = source.span(place)
     for one in source.nodes:
         if not isinstance(one, cst.Name | cst.Attribute) or start <= source.span(one)[0] < end:
@@ -349,7 +349,7 @@ def _change(site: RewriteSite) -> Proposal:
     source, place = site.source, site.node
     torch, indent = torch_name(source), source.indent(place)
     if isinstance(place, cst.FunctionDef):
-        # the last decorator is the first to wrap: gradients are off inside of whatever else it gets
+        # the last decorator wraps first: gradients are off inside of all other decorators
         line = source.line(place.name)
         return site.change([insert_line(source, line, f"{indent}@{torch}.no_grad()")])
     moved = indented(source, place, step_of_indent(source))

@@ -1,4 +1,4 @@
-"""9 and 12: graphs that live on although no backward will ever come for them."""
+"""9 and 12: graphs that stay in memory although no backward will ever use them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _CHAINS = (cst.Name, cst.Attribute, cst.Call, cst.Subscript)
 
 
 def find_sums(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """`total += loss` and `kept.append(loss)` at the lines that keep a step's memory."""
+    """Changes or refusals for `total += loss` and `kept.append(loss)` at the lines that keep a step's memory."""
     lines = [line for file, line in evidence.keeps_at if file == source.path]
     if not lines and (evidence.growth_bytes or 0) > 0:
         lines = measured_lines(source, evidence)
@@ -67,7 +67,7 @@ def find_sums(source: Source, evidence: RunEvidence) -> list[Proposal]:
 
 
 def _kept(part: Node) -> tuple[Node, cst.BaseExpression] | None:
-    """What grows, and the value that it gets."""
+    """The growing variable, and the value that is added to it."""
     if isinstance(part, cst.AugAssign) and isinstance(part.operator, cst.AddAssign):
         return part.target, part.value
     if isinstance(part, cst.Assign) and len(part.targets) == 1 and isinstance(part.value, cst.BinaryOperation):
@@ -99,7 +99,7 @@ def _detached(source: Source, part: Node, target: Node, value: cst.BaseExpressio
 
 
 def _goes_on(source: Source, target: cst.Name | cst.Attribute) -> str:
-    """Why what a variable collects may be needed with its graph."""
+    """Why the values that a variable collects may be needed with their graph."""
     name = dotted(target)
     if key(source, target) in feeding_backward(source):
         return f"`{name}` goes into a backward later, and needs the graph of every step"
@@ -145,7 +145,7 @@ def _goes_on(source: Source, target: cst.Name | cst.Attribute) -> str:
 
 
 def _starts_empty(node: Node) -> bool:
-    """Whether a statement sets a sum or a list to nothing, or adds to it."""
+    """Whether a statement sets a sum or a list to an empty value, or adds to it."""
     if isinstance(node, cst.AugAssign):
         return True
     if not isinstance(node, cst.Assign | cst.AnnAssign) or node.value is None:
@@ -158,7 +158,7 @@ def _starts_empty(node: Node) -> bool:
 
 
 def find_retained(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """`backward(retain_graph=True)` at a measured line, where nothing goes through the graph a second time."""
+    """Changes or refusals for `backward(retain_graph=True)` at a measured line: it must use the graph only once."""
     kept = [line for file, line in evidence.keeps_at if file == source.path]
     found: list[Proposal] = []
     for statement in statements(source, [*kept, *measured_lines(source, evidence)]):
@@ -173,7 +173,7 @@ def find_retained(source: Source, evidence: RunEvidence) -> list[Proposal]:
 
 
 def _second_pass(source: Source, call: cst.Call, arg: cst.Arg) -> str:
-    """Why the graph of a backward may be needed once more."""
+    """Why the graph of a backward may be needed again."""
     if not is_true(arg.value):
         return f"`{source.code(arg.value)}` decides it when the script runs"
     if {"create_graph", "grad_fn", "register_hook", "hessian", "jacobian"} & words(source):
@@ -204,7 +204,7 @@ def _second_pass(source: Source, call: cst.Call, arg: cst.Arg) -> str:
 
 
 def _carried(source: Source, loop: cst.For | cst.While) -> str:
-    """A variable that one round of a loop leaves to the next, perhaps with a graph that a backward goes through."""
+    """A variable that one round of a loop passes to the next, perhaps with a graph that a backward uses."""
     for one in below(loop.body):
         if not isinstance(one, cst.Assign | cst.AugAssign) or is_plain(one.value):
             continue

@@ -1,4 +1,4 @@
-"""39: an array that grows row by row, each time by a copy of all rows."""
+"""39: an array that grows row by row through a copy of all rows each time."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ ID = "growth-by-copy"
 _JOINS = {"numpy.concatenate": "numpy", "numpy.append": "numpy", "torch.cat": "torch", "torch.concat": "torch"}
 _ALONG = {"numpy": "axis", "torch": "dim"}
 _HELPER, _ROOMS = "grown", "_ROOMS"
-# a helper and as many sites fit into the lines that a change may have
+# a helper and this many sites fit into the allowed lines of a change
 _MOST_SITES = 2
-# change what they are called on
+# methods that change their object
 _IN_PLACE = frozenset({"sort", "fill", "resize", "put", "partition", "itemset", "setflags"})
 
 
 @dataclass(frozen=True, slots=True)
 class _Growth:
-    """`rows = np.concatenate([rows, new])[-most:]`: the statement, what grows, by what, and how much of it stays."""
+    """`rows = np.concatenate([rows, new])[-most:]`: its value, the growing array, new rows, how many rows stay."""
 
     value: cst.BaseExpression
     rows: str
@@ -43,7 +43,7 @@ class _Growth:
 
 
 def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """Measured lines that join an array and what is new to an array of the same name."""
+    """Changes or refusals for measured lines that join an array and new rows to an array of the same name."""
     found: dict[str, list[_Growth]] = {}
     for statement in statements(source, measured_lines(source, evidence)):
         growth = _growth(source, statement)
@@ -70,7 +70,7 @@ def _growth(source: Source, statement: Node) -> _Growth | None:
 
 
 def _last_rows(value: cst.Subscript) -> cst.BaseExpression | None:
-    """`most` of `[-most:]`."""
+    """`most` in `[-most:]`; None for any other subscript."""
     inside = value.slice[0].slice if len(value.slice) == 1 else None
     if not isinstance(inside, cst.Slice) or inside.upper is not None or inside.step is not None:
         return None
@@ -80,7 +80,7 @@ def _last_rows(value: cst.Subscript) -> cst.BaseExpression | None:
 
 
 def _joined(source: Source, call: cst.Call, library: str) -> tuple[cst.BaseExpression, cst.BaseExpression] | None:
-    """The two that a call puts behind each other along the first dimension; None of all other calls."""
+    """The two arrays that a call joins along the first dimension; None for other calls."""
     is_append = qualified(source, call.func) == "numpy.append"
     along = argument(call, _ALONG[library], 2 if is_append else 1)
     # without an axis, append flattens
@@ -132,14 +132,14 @@ def _why_not(source: Source, growth: _Growth) -> str:
 
 
 def _is_same(part: Node, rows: str) -> bool:
-    """Whether a part may be the array that grows: an attribute of that name of anything, or the same variable."""
+    """Whether a part may be the growing array: an attribute of that name on any object, or the same variable."""
     if "." in rows:
         return isinstance(part, cst.Attribute) and part.attr.value == rows.rpartition(".")[2]
     return dotted(part) == rows
 
 
 def _written_in_place(one: Node) -> list[Node]:
-    """What a node changes where it lies in memory, so that an older array over the same memory would change with it."""
+    """The parts that a node changes in place, so that an older array over the same memory would change too."""
     if isinstance(one, cst.Assign):
         targets: list[Node] = [two.target for two in one.targets if isinstance(two.target, cst.Subscript)]
         return [part for target in targets for part in leaves(target)]
@@ -155,7 +155,7 @@ def _written_in_place(one: Node) -> list[Node]:
 
 
 def _helper(source: Source, library: str, alias: str) -> str:
-    """A function that writes new rows behind the old ones, and copies the old ones only where their room is full."""
+    """The text of a function that writes new rows after the old ones, and only copies old rows if there is no room."""
     step, newline = step_of_indent(source), source.newline(1)
     shape = "(2 * end, *rows.shape[1:])"
     text = [

@@ -1,4 +1,4 @@
-"""1 to 4 and 36: what is written where the script makes the DataLoader that its steps wait for."""
+"""1 to 4 and 36: the arguments of the DataLoader that the script's steps wait for."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ from gpudoc.patterns import Pattern
 
 WORKERS, ONE_WORKER, PERSISTENT, PINNED = "loader-workers", "iterable-worker", "persistent-workers", "pin-memory"
 NO_WORKERS = "no-workers"
-# of an epoch, by where starting workers is worth a change, and by where loading may well be less work than that
+# shares of an epoch: starting workers above the first is worth a change, above the second may exceed the loading itself
 _LEAST_STARTING, _MOSTLY_STARTING = 0.05, 0.2
 _OF_WORKERS = ("prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout", "worker_init_fn")
 _DROPS = Pattern(r"(?i).*dropout|droppath|rrelu")
 
 
 def loader_call(source: Source, evidence: RunEvidence) -> cst.Call | None:
-    """The call that makes the loader, or its TrainingArguments."""
+    """The call that makes the loader or its TrainingArguments; None if this file does not hold it."""
     if evidence.loader_line is None or evidence.loader_line[0] != source.path:
         return None
     line = evidence.loader_line[1]
@@ -59,12 +59,12 @@ def loader_call(source: Source, evidence: RunEvidence) -> cst.Call | None:
 
 
 def find_workers(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """As many workers as loading needs to keep up with a step, where each sample is the same in any process."""
+    """The change to as many workers as loading needs to keep up with a step, if samples are the same in any process."""
     return _find(source, evidence, WORKERS)
 
 
 def find_one_worker(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """One worker for a data set that can only be iterated and gives every worker all of its samples."""
+    """The change to one worker, for a data set that can only be iterated and gives every worker all of its samples."""
     return _find(source, evidence, ONE_WORKER)
 
 
@@ -93,7 +93,7 @@ def _find(source: Source, evidence: RunEvidence, rewrite: str) -> list[Proposal]
 
 
 def _base_names(owner: cst.ClassDef | None) -> set[str]:
-    """What the file needs for another kind of data set, where the loader's is known and is none of these."""
+    """Names that may stand in the file because of another data set: the loader's is known and is not iterable."""
     return {"IterableDataset"} if owner is not None else set()
 
 
@@ -110,7 +110,7 @@ def _write_workers(source: Source, call: cst.Call, number: int) -> Edit | str | 
 
 
 def data_set(source: Source, call: cst.Call) -> cst.ClassDef | None:
-    """The class of this file whose instance the loader gets; None where that cannot be seen."""
+    """The class of this file whose instance the loader gets; None if that cannot be seen."""
     arg = argument(call, "dataset", 0)
     return _class_of_value(source, call, arg.value) if arg is not None else None
 
@@ -130,7 +130,7 @@ def _class_of_value(source: Source, call: cst.Call, value: cst.BaseExpression) -
 
 
 def _value_of(one: cst.Assign | cst.AnnAssign, name: str) -> cst.BaseExpression | None:
-    """What a statement sets a name to; `train, val = Table(1), Table(2)` sets each to its own."""
+    """The value that a statement sets a name to, also in `train, val = Table(1), Table(2)`."""
     target = one.targets[0].target if isinstance(one, cst.Assign) else one.target
     if not isinstance(target, cst.Tuple) or not isinstance(one.value, cst.Tuple):
         return one.value
@@ -139,7 +139,7 @@ def _value_of(one: cst.Assign | cst.AnnAssign, name: str) -> cst.BaseExpression 
 
 
 def find_persistent(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """Workers that live on, where starting them takes time and no random number depends on it."""
+    """The change to persistent workers, if starting them takes time and no random number depends on it."""
     call = _starting_call(source, evidence, _LEAST_STARTING)
     if call is None:
         return []
@@ -155,7 +155,7 @@ def find_persistent(source: Source, evidence: RunEvidence) -> list[Proposal]:
 
 
 def find_no_workers(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """No workers, where starting them takes much of an epoch, they cannot live on, and samples are the same without."""
+    """The change to no workers, if their start takes much of an epoch, they cannot persist, and samples stay equal."""
     call = _starting_call(source, evidence, _MOSTLY_STARTING)
     workers = argument(call, "num_workers", 5) if call is not None else None
     if call is None or workers is None or not (_depends_on_start(source, call) or loops_around(source, call)):
@@ -184,7 +184,7 @@ def _starting_call(source: Source, evidence: RunEvidence, least: float) -> cst.C
 
 
 def _depends_on_start(source: Source, call: cst.Call) -> str:
-    """Why workers that start once would change what is trained."""
+    """Why the training would change if workers started only once."""
     if any(one.star for one in call.args):
         return "arguments that are unpacked in the call may say how samples are drawn"
     if loops_around(source, call):
@@ -210,7 +210,7 @@ def _depends_on_start(source: Source, call: cst.Call) -> str:
 
 
 def _drawn_by_steps(source: Source) -> str:
-    """What surely or perhaps draws random numbers in the steps: dropout, samples, a model that is not in this file."""
+    """The name of something that may draw random numbers in the steps: dropout, sampling, a model of another file."""
     for word in sorted(words(source)):
         if _DROPS.match(word) or RANDOM.fullmatch(word):
             return word
@@ -224,7 +224,7 @@ def _is_model(source: Source, node: cst.CSTNode) -> bool:
 
 
 def find_pinned(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """Batches in pinned memory that are copied while the host goes on; only where a copy takes time on a GPU."""
+    """The change to pinned batches that are copied while the host goes on, if a copy to a GPU takes time."""
     call = loader_call(source, evidence)
     if call is None or not evidence.cuda or not called(call).endswith("DataLoader"):
         return []
@@ -262,7 +262,7 @@ def _copies(source: Source, call: cst.Call) -> bool:
 
 
 def _host_batch_changes(source: Source, copies: list[cst.Call]) -> str:
-    """Where the memory that a copy may still read from is written again."""
+    """Why the memory that a copy may still read from could be written again; '' if it is not."""
     for copy in copies:
         if not isinstance(copy.func, cst.Attribute) or not loops_around(source, copy):
             return "the copy stands outside of a loop over batches"

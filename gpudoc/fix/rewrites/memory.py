@@ -44,7 +44,7 @@ _MEANS = frozenset(
 
 
 def find_chunks(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """Forward, loss and backward of a batch at whose lines memory ran out: four chunks, weighted by their length."""
+    """Forward, loss and backward of a batch that ran out of memory, in four chunks, weighted by their length."""
     died = evidence.died_at
     if died is None or died.file != source.path:
         return []
@@ -58,7 +58,7 @@ def find_chunks(source: Source, evidence: RunEvidence) -> list[Proposal]:
 
 
 def _forward_loss_backward(source: Source, backward: cst.Call) -> tuple[cst.Assign, cst.Assign, Node] | None:
-    """`out = model(x)`, `loss = criterion(out, y)` and `loss.backward()` as three lines in a row."""
+    """`out = model(x)`, `loss = criterion(out, y)` and `loss.backward()`, if they are three consecutive lines."""
     third = source.parent(source.parent(backward) or backward)
     block = source.parent(third) if third is not None else None
     if not isinstance(third, cst.SimpleStatementLine) or not isinstance(block, cst.IndentedBlock):
@@ -109,7 +109,7 @@ def _chunked(source: Source, first: cst.Assign, second: cst.Assign, third: Node)
 
 
 def _whole_batch(source: Source, forward: cst.Call, criterion: cst.Call) -> str:
-    """Why the parts of a batch may give other gradients than the whole."""
+    """Why the parts of a batch may give other gradients than the whole batch."""
     for pattern, reason in (
         (STATISTICS, "takes statistics of the whole batch"),
         (_CHANCE, "draws other random numbers for a chunk than for a whole batch"),
@@ -138,7 +138,7 @@ def _whole_batch(source: Source, forward: cst.Call, criterion: cst.Call) -> str:
 
 
 def _over_batch(source: Source) -> str:
-    """Where a forward of this file may compute over the samples of a batch."""
+    """The line where a forward of this file may compute over the samples of a batch; '' if there is none."""
     for function in source.nodes:
         if not isinstance(function, cst.FunctionDef) or function.name.value != "forward":
             continue

@@ -1,4 +1,4 @@
-"""Which names of a file stand for networks, which optimizer has their weights, and whose gradients are dropped."""
+"""Which names of a file stand for networks, which optimizer has their weights, and which gradients are dropped."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from gpudoc.fix.tree import (
     scope_of,
 )
 
-# what is given weights and trains nothing
+# functions that get weights but train nothing
 LOOKS = frozenset({
     "zip", "list", "sum", "len", "any", "all", "max", "min", "set", "filter", "chain", "tuple", "dict", "enumerate",
     "next", "print", "map", "sorted", "clip_grad_norm_", "clip_grad_value_", "parameters_to_vector",
 })  # fmt: skip
 _MAKES = ("torch.nn.", "torchvision.models.", "timm.create_model", "torch.hub.load")
-# what gives the network back that it is called on
+# methods that return the same network
 _SAME = frozenset({"to", "cuda", "cpu", "eval", "train", "float", "compile"})
 
 
 @functools.lru_cache(maxsize=8)
 def networks(source: Source) -> frozenset[str]:
-    """Names that stand for a network: what has parameters here, or is made as one."""
+    """Names that stand for a network: their `parameters` are used here, or they are made as a network."""
     found = {dotted(one.func).rpartition(".")[0] for one in calls(source.module) if called(one) == "parameters"}
     for _ in range(2):
         for one in source.nodes:
@@ -61,7 +61,7 @@ def _makes_network(source: Source, value: Node, known: set[str]) -> bool:
 
 
 def is_network(source: Source, call: cst.Call) -> bool:
-    """Whether a network of this file is called; a part of a module is one with the module."""
+    """Whether a call runs a network of this file; a part of a module counts as the module."""
     name, function = dotted(call.func), function_of(source, call)
     if name not in networks(source):
         return False
@@ -72,7 +72,7 @@ def is_network(source: Source, call: cst.Call) -> bool:
 
 
 def _means_the_same(source: Source, function: cst.FunctionDef, name: str) -> bool:
-    """Whether a parameter of a function is given what has the same name, wherever the function is called."""
+    """Whether each call of a function passes a variable of the same name for its parameter `name`."""
     names = [one.name.value for one in function.params.params]
     if name not in names:
         return True
@@ -83,7 +83,7 @@ def _means_the_same(source: Source, function: cst.FunctionDef, name: str) -> boo
 
 
 def is_frozen(source: Source, name: str) -> bool:
-    """Whether the file itself says that a network has no gradients."""
+    """Whether the file itself turns gradients of a network off."""
     for one in source.nodes:
         if isinstance(one, cst.Call) and dotted(one.func) == f"{name}.requires_grad_":
             return True
@@ -96,9 +96,9 @@ def is_frozen(source: Source, name: str) -> bool:
 
 @functools.lru_cache(maxsize=8)
 def _optimizers(source: Source) -> Mapping[str, frozenset[str]] | None:
-    """The networks whose weights each optimizer has, by the variable of its function or its attribute.
+    """The networks whose weights each optimizer has, by the key of its variable or attribute.
 
-    None where an optimizer gets weights that are not seen.
+    None if an optimizer gets weights that the file does not show.
     """
     found: dict[str, frozenset[str]] = {}
     for call in calls(source.module):
@@ -121,7 +121,7 @@ def _optimizers(source: Source) -> Mapping[str, frozenset[str]] | None:
 
 
 def _is_inside_another(source: Source, call: cst.Call) -> bool:
-    """Whether a call is a part of what an optimizer gets, `chain(a.parameters(), b.parameters())` under any name."""
+    """Whether a call is an argument of another call, as in `chain(a.parameters(), b.parameters())` under any name."""
     return any(isinstance(above, cst.Arg) for above in source.ancestors(call))
 
 
@@ -130,7 +130,7 @@ def _last(name: str) -> str:
 
 
 def drops_gradients(source: Source, network: str, backward: Node) -> bool:
-    """Whether nothing uses the gradients that a network gets by one backward: each step of it zeroes them before."""
+    """Whether the gradients of a network from one backward are unused: they are zeroed before each optimizer step."""
     optimizers = _optimizers(source)
     if not optimizers:
         return False
@@ -147,9 +147,9 @@ def _are_one(network: str, other: str) -> bool:
 
 
 def _steps_of(source: Source, call: cst.Call) -> frozenset[str]:
-    """The optimizers that a call may step: `optimizer.step()`, `scaler.step(optimizer)`; none where it steps none.
+    """The optimizers that a call may step: `optimizer.step()`, `scaler.step(optimizer)`; empty if it steps none.
 
-    It is one where the variable is set in the same function; of a parameter it is any that has this name.
+    There is one if its variable is set in the same function; for a parameter, all optimizers of this name count.
     """
     optimizers = _optimizers(source) or {}
     if called(call) != "step" or not isinstance(call.func, cst.Attribute):
@@ -164,7 +164,7 @@ def _steps_of(source: Source, call: cst.Call) -> frozenset[str]:
 
 
 def _zeroes_first(source: Source, optimizer: str, networks: frozenset[str], backward: Node) -> bool:
-    """Whether gradients are zeroed in front of each step of an optimizer, with the backward not between the two."""
+    """Whether gradients are zeroed before each step of an optimizer, and the backward does not come between the two."""
     zeroing = {_last(optimizer), *(_last(one) for one in networks)}
     at = source.span(backward)[0]
     for call in calls(source.module):
@@ -189,6 +189,6 @@ def _zeroes_first(source: Source, optimizer: str, networks: frozenset[str], back
 
 
 def is_trained(source: Source, network: str) -> bool:
-    """Whether an optimizer of the file has weights of a network."""
+    """Whether an optimizer of the file has the weights of a network."""
     optimizers = _optimizers(source) or {}
     return any(_are_one(network, one) for given in optimizers.values() for one in given)

@@ -1,4 +1,4 @@
-"""16, continued: a value that several lines, or a function of the file, build again in each step from numbers."""
+"""16, continued: a value that several lines, or a function of the file, rebuild from numbers in each step."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _ONCE = frozenset({"__init__", "main", "setup", "__len__"})
 
 
 def find_built(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """`bias = self.make_bias(t)`, or the loops that fill a table, at measured lines."""
+    """Changes or refusals for `bias = self.make_bias(t)`, or for loops that fill a table, at measured lines."""
     found: list[Proposal] = []
     for statement in statements(source, measured_lines(source, evidence, least=0.01)):
         if _is_kept(source, statement):
@@ -61,7 +61,7 @@ def find_built(source: Source, evidence: RunEvidence) -> list[Proposal]:
 
 
 def _is_kept(source: Source, statement: Node) -> bool:
-    """Whether a statement runs only where nothing is kept yet, or once anyhow."""
+    """Whether a statement runs only if nothing is kept yet, or only once."""
     for above in source.ancestors(statement):
         if isinstance(above, cst.If) and isinstance(above.test, cst.Comparison):
             operator = above.test.comparisons[0].operator
@@ -88,7 +88,7 @@ def _of_call(source: Source, statement: cst.SimpleStatementLine) -> list[Proposa
             continue
         site = RewriteSite(ID, Claim.EXACT, source, statement)
         if lines.reason:
-            # a function that computes with the batch, the model or the step is what a step is for
+            # a step must compute with the batch, the model or the step number, so only random draws are worth a refusal
             return [site.refuse(lines.reason)] if _draws(lines.reason) else []
         name = part.targets[0].target.value if isinstance(part, cst.Assign) and value is part.value and whole else ""  # type: ignore[attr-defined]
         return [_kept_call(site, statement, value, name, lines)]
@@ -120,7 +120,7 @@ def _kept_call(
 
 
 def _used_up(source: Source, statement: cst.SimpleStatementLine, value: cst.BaseExpression, name: str) -> str:
-    """Why what is kept might be changed by who gets it, or why the line may run without it."""
+    """Why the code that receives the kept value might change it, or why the line may not need it each time."""
     if name:
         return changed_later(source, scope_of(source, statement), NamedValue(statement, name, value))
     inside: Node = value
@@ -150,7 +150,7 @@ class _Place:
 
     @staticmethod
     def of(site: RewriteSite, statement: Node, word: str, keys: Sequence[str]) -> _Place | str:
-        """The place for `word`; a reason where there is none."""
+        """The place for `word`, or the reason if there is none."""
         source, loops = site.source, loops_around(site.source, statement)
         function = function_of(source, statement)
         owner = class_of(source, function) if function is not None else None
@@ -187,11 +187,11 @@ class _Place:
 
     @property
     def test(self) -> str:
-        """What is true where it is not kept yet."""
+        """The condition that is true while the value is not kept yet."""
         return f"{self.key} not in {self.kept}" if self.key else f"{self.kept} is None"
 
     def keep(self, value: str) -> list[str]:
-        """The lines that keep a value, and let go of the one before."""
+        """The lines that keep a value and release the previous one."""
         if not self.key:
             return [f"{self.kept} = {value}"]
         if self._shared:
@@ -199,12 +199,12 @@ class _Place:
         return [f"{self.kept} = {{{self.key}: {value}}}"]
 
     def guard(self, value: str, indent: str, step: str, newline: str) -> str:
-        """The lines that make and keep it where it is not kept yet."""
+        """The lines that make and keep the value if it is not kept yet."""
         return newline.join([f"{indent}if {self.test}:", *(f"{indent}{step}{line}" for line in self.keep(value))])
 
 
 def _of_lines(source: Source, evidence: RunEvidence, statement: Node) -> list[Proposal]:
-    """Lines that fill a table in loops, of which one name is used behind them."""
+    """Changes or refusals for lines that fill a table in loops and of which one name is used later."""
     for block, start in _levels(source, statement):
         loop = block.body[start]
         if not isinstance(loop, cst.For) or any(called(one) in ("backward", "step") for one in calls(loop)):
@@ -232,7 +232,7 @@ def _of_lines(source: Source, evidence: RunEvidence, statement: Node) -> list[Pr
 
 
 def _levels(source: Source, statement: Node) -> list[tuple[cst.IndentedBlock, int]]:
-    """The blocks of one function around a statement, the outermost first, with the place of what holds it."""
+    """The blocks of one function around a statement, outermost first, each with the index of the holding entry."""
     found, inner = [], statement
     for above in source.ancestors(statement):
         if isinstance(above, cst.IndentedBlock):
@@ -248,7 +248,7 @@ def _names(node: Node) -> set[str]:
 
 
 def _filled(source: Source, node: Node) -> set[str]:
-    """What a statement changes in place."""
+    """The names that a statement sets or changes in place."""
     found = _names(node)
     for call in calls(node):
         if isinstance(call.func, cst.Attribute) and isinstance(call.func.value, cst.Name):
@@ -257,7 +257,7 @@ def _filled(source: Source, node: Node) -> set[str]:
 
 
 def _reach(source: Source, block: cst.IndentedBlock, start: int) -> tuple[int, int]:
-    """From where to where the lines go that make one value: what they fill is made before, and finished behind."""
+    """The first and last index of the lines that make one value, from those that create it to those that finish it."""
     body, first, last = block.body, start, start
     filled = _filled(source, body[start])
     while first and _names(body[first - 1]) & filled and isinstance(body[first - 1], cst.SimpleStatementLine | cst.For):
@@ -277,7 +277,7 @@ def _reach(source: Source, block: cst.IndentedBlock, start: int) -> tuple[int, i
 
 
 def _is_built_elsewhere(source: Source, nodes: Sequence[Node], function: Function) -> bool:
-    """Whether a function does nothing else than these lines, so that who calls it may keep what it gives."""
+    """Whether a function does nothing but these lines, so that its caller may keep its result instead."""
     others = [one for one in function.body.body if one not in nodes and not _is_text(one)]
     return not PureLines(source, nodes[0]).look(others, parameters(function)).reason
 
@@ -328,11 +328,11 @@ def _assigns(node: Node, name: str) -> list[cst.Assign]:
 
 
 def _changed_behind(source: Source, scope: Node, inside: set[Node], name: str, own: cst.Assign) -> str:
-    """Where what was made is changed behind the lines that make it."""
+    """The line that changes the value after the lines that make it; '' if there is none."""
     statement = source.parent(own)
     if not isinstance(statement, cst.SimpleStatementLine):
         return "it stands on a line with others"
-    # what the lines do themselves was looked at; the rest as of any value
+    # the lines themselves were checked already; other uses are checked as for any value
     for one in below(scope):
         if one in inside:
             continue

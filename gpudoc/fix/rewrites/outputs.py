@@ -1,4 +1,4 @@
-"""10: scores of a whole evaluation that are kept although only the largest column of each row is asked for."""
+"""10: scores of a whole evaluation that are kept although only the largest column of each row is used."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from gpudoc.fix.tree import below, bindings, binds, called, calls, loops_around,
 
 ID = "kept-outputs"
 _CATS = ("torch.cat", "torch.concat", "torch.concatenate")
-# each row of what these give depends on the same row alone
+# each row of their results only depends on the same row
 _BY_ROW = frozenset({"softmax", "log_softmax"})
 _BY_NUMBER = frozenset({"sigmoid", "float", "cpu", "detach"})
 _DONE = frozenset({"argmax", "tolist", "numpy", "item", "indices"})
 
 
 def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """`kept.append(logits)` or `[model(x) for x in ...]` where of all that is kept the largest column is asked for."""
+    """Changes or refusals for `kept.append(logits)` or `[model(x) for x in ...]` if only the largest column is used."""
     lines = [line for file, line in evidence.keeps_at if file == source.path]
     asked = statements(source, [*lines, *measured_lines(source, evidence)])
     if evidence.evaluation_grows:
-        # what an evaluation keeps is gone before the next step: no step shows its line
+        # memory that an evaluation keeps is free again before the next step: no step shows its line
         asked += [one for one in source.nodes if isinstance(one, cst.SimpleStatementLine) and one not in asked]
     found: list[Proposal] = []
     for statement in asked:
@@ -41,7 +41,7 @@ def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
 
 
 def _in_a_list(source: Source, statement: Node) -> list[Proposal]:
-    """`torch.cat([model(x) for x in ...]).argmax(1)`: the same of each element."""
+    """Changes for `torch.cat([model(x) for x in ...]).argmax(1)`: the argmax moves to each element."""
     found: list[Proposal] = []
     for cat in calls(statement):
         if not _joins(source, cat) or not isinstance(cat.args[0].value, cst.ListComp):
@@ -93,13 +93,13 @@ def _name_of(value: cst.Call | cst.Attribute) -> str:
 
 
 def _around(source: Source, cat: cst.Call, pick: Node) -> tuple[str, str]:
-    """What stands in front of a `torch.cat(...)` and behind it, in what picks the column."""
+    """The text before and after `torch.cat(...)` in the expression that picks the column."""
     inner, outer = source.outer_span(cat), source.outer_span(pick)
     return source.text[outer[0] : inner[0]], source.text[inner[1] : outer[1]]
 
 
 def _written_in_place(source: Source, scope: Node, name: str) -> str:
-    """Where what is kept is changed, perhaps after it was kept."""
+    """The line that changes a kept value in place, perhaps after it was kept; '' if there is none."""
     for one in below(scope):
         target: Node | None = None
         if isinstance(one, cst.Call) and isinstance(one.func, cst.Attribute):
@@ -114,7 +114,7 @@ def _written_in_place(source: Source, scope: Node, name: str) -> str:
 
 
 def _pick_of_cat(source: Source, use: Node) -> tuple[Node, cst.Call] | None:
-    """`torch.cat(kept).argmax(1)` and its `torch.cat(kept)` around a use."""
+    """`torch.cat(kept).argmax(1)` and its `torch.cat(kept)` around a use of `kept`; None if there are none."""
     arg = source.parent(use)
     cat = source.parent(arg) if isinstance(arg, cst.Arg) else None
     if not isinstance(cat, cst.Call) or not _joins(source, cat) or cat.args[0] is not arg:
@@ -124,14 +124,14 @@ def _pick_of_cat(source: Source, use: Node) -> tuple[Node, cst.Call] | None:
 
 
 def _joins(source: Source, cat: cst.Call) -> bool:
-    """Whether a call joins tensors one below the other."""
+    """Whether a call joins tensors along the first dimension."""
     if qualified(source, cat.func) not in _CATS or not cat.args:
         return False
     return len(cat.args) == 1 or (len(cat.args) == 2 and source.code(cat.args[1].value) == "0")
 
 
 def _pick_of(source: Source, cat: cst.Call) -> Node | None:
-    """The largest column's index of each row of what was joined: `.argmax(1)`, also behind what works row by row."""
+    """The node that picks each row's largest column after a join: `.argmax(1)`, also after row-wise functions."""
     node: Node = cat
     while True:
         above = source.parent(node)
@@ -159,7 +159,7 @@ def _pick_of(source: Source, cat: cst.Call) -> Node | None:
 
 
 def _is_row(source: Source, given: list[cst.Arg]) -> bool:
-    """Whether the only argument says that a row is worked on."""
+    """Whether the only argument is the dimension within a row: 1 or -1."""
     if len(given) != 1 or (given[0].keyword is not None and given[0].keyword.value != "dim"):
         return False
     return source.code(given[0].value) in ("1", "-1")

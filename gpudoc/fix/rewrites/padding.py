@@ -1,4 +1,4 @@
-"""41: batches that are padded to the longest sequence that there may be, not to their own longest."""
+"""41: batches that are padded to the longest possible sequence, not to their own longest sequence."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from gpudoc.fix.tree import Function, argument, below, called, calls, class_of, 
 
 ID = "pad-to-longest"
 _LONGEST = "longest"
-# give the length of what is there: a batch that is made with one of these is as long as it has to be
+# functions that give an actual length: a batch made with one of these is as long as it must be
 _OWN_LENGTH = frozenset({"max", "len", "amax", "size"})
 
 
 @dataclass(frozen=True, slots=True)
 class _Padded:
-    """`ids = torch.full((n, length), PAD)`: the tensor, what it is filled with, and its length as text."""
+    """`ids = torch.full((n, length), PAD)`: the tensor, its padding, and its length as text."""
 
     name: str
     padding: str
@@ -27,7 +27,7 @@ class _Padded:
 
 
 def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """A collate function that fills tensors of a fixed length, or else a call of the model that is given padding."""
+    """Changes or refusals for a collate function that fills tensors of fixed length, else for a model's input."""
     if not measured_lines(source, evidence):
         return []
     found = _in_collate(source)
@@ -51,7 +51,7 @@ def _in_collate(source: Source) -> list[Proposal]:
 
 
 def _at_the_model(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """`model(ids)` where what it is given was seen to end in one number in every sample of its batch."""
+    """Changes or refusals for `model(ids)` if every sample of a batch was seen to end in the same number."""
     found: list[Proposal] = []
     for padded in evidence.padded:
         statement = source.statement_at(padded.line) if padded.file == source.path else None
@@ -72,7 +72,7 @@ def _at_the_model(source: Source, evidence: RunEvidence) -> list[Proposal]:
 
 
 def _only_name(call: cst.Call) -> str | None:
-    """The variable that a call is given and nothing else; None for other calls."""
+    """The variable that is the only argument of a call; None for other calls."""
     if len(call.args) != 1 or call.args[0].keyword is not None or call.args[0].star:
         return None
     value = call.args[0].value
@@ -80,7 +80,7 @@ def _only_name(call: cst.Call) -> str | None:
 
 
 def _collating(source: Source) -> list[Function]:
-    """The functions that a DataLoader is given to make batches with; of an object its `__call__`."""
+    """The collate functions of DataLoaders; for an object, its `__call__`."""
     given = [
         arg.value
         for call in calls(source.module)
@@ -102,7 +102,7 @@ def _is_one_of(source: Source, function: Function, names: set[str]) -> bool:
 
 
 def _padded_in(source: Source, function: Function) -> list[_Padded]:
-    """The tensors of two dimensions that a function makes at its own level with one number in all places."""
+    """The two-dimensional tensors that a function makes at its top level, filled with one number."""
     made = []
     for line in function.body.body:
         parts = line.body if isinstance(line, cst.SimpleStatementLine) else ()
@@ -133,13 +133,13 @@ def _padded(source: Source, target: Node, call: cst.Call) -> _Padded | None:
 
 
 def _is_fixed(length: Node) -> bool:
-    """`MAX_LEN`, `self.max_len`, 128: by its name the most that there may be, and not the longest of a batch."""
+    """Whether a length is `MAX_LEN`, `self.max_len` or 128: by its name a maximum, not the longest of a batch."""
     name = dotted(length).rpartition(".")[2].lower()
     return is_literal(length) or dotted(length).startswith("self.") or dotted(length).isupper() or "max_" in name
 
 
 def _fills(line: Node, name: str) -> bool:
-    """Whether a loop writes the beginning of rows of a tensor, `ids[i, :n] = ...`."""
+    """Whether a loop writes the beginning of a tensor's rows: `ids[i, :n] = ...`."""
     targets = [
         target.target
         for one in below(line)
@@ -165,7 +165,7 @@ def _shorter(site: RewriteSite, made: list[_Padded]) -> Candidate:
 
 
 def _cut(indent: str, made: list[_Padded]) -> list[str]:
-    """The lines that cut these tensors behind the last place where one of them holds more than padding."""
+    """The lines that cut these tensors after the last place where one of them holds more than padding."""
     filled = [f"({one.name} != {one.padding}).any(0)" for one in made]
     places = filled[0] if len(filled) == 1 else f"({' | '.join(filled)})"
     return [

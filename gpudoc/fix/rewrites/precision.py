@@ -1,4 +1,4 @@
-"""24: a model in double precision because NumPy's arrays came so."""
+"""24: a model in double precision only because NumPy's arrays are."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LABELS = Pattern(r"(?i)cross_?entropy|nll_?loss|embedding")
 
 
 def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """The model's `.double()` and the arrays that it was written for."""
+    """The change or refusal for the model's `.double()` and the arrays that it was written for."""
     if (evidence.float64_share or 0.0) < _LEAST:
         return []
     doubles = [call for call in calls(source.module) if called(call) == "double" and not call.args]
@@ -57,7 +57,7 @@ def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
 
 
 def _from_arrays(source: Source) -> list[Proposal]:
-    """Weights and data that are in double precision because arrays became tensors as they were."""
+    """The change or refusal for weights and data that are in double precision because arrays kept their type."""
     known = _FROM_NUMPY | {"torch.tensor"}
     origins = [
         call
@@ -88,12 +88,12 @@ def _from_arrays(source: Source) -> list[Proposal]:
 
 
 def _is_array(value: Node) -> bool:
-    # torch makes single precision of Python's numbers
+    # torch turns Python's numbers into single precision
     return not isinstance(value, cst.List | cst.ListComp | cst.Tuple) and not is_literal(value)
 
 
 def _in_its_function(source: Source, origin: cst.Call, torch: str) -> list[Edit] | None:
-    """`return torch.from_numpy(a)` as two lines; None where it stands otherwise."""
+    """The edit that splits `return torch.from_numpy(a)` into two lines; None for other statements."""
     back = source.parent(origin)
     if not isinstance(back, cst.Return):
         return None
@@ -113,7 +113,7 @@ def _in_its_function(source: Source, origin: cst.Call, torch: str) -> list[Edit]
 
 
 def _by_a_function(source: Source, origins: list[cst.Call], torch: str) -> list[Edit] | None:
-    """A function behind the imports, through which each array goes."""
+    """The edits that add a function after the imports and pass each array through it."""
     lines = [
         source.last_line(one)
         for one in source.module.body

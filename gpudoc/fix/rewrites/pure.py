@@ -1,4 +1,4 @@
-"""Whether some lines give the same value each time that they are run, and on which plain values that depends."""
+"""Whether some lines give the same value on every run, and on which plain values that depends."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ _SIZES = frozenset({"size", "dim", "numel", "__len__"})
 _FACTS = frozenset({"device", "dtype", "ndim"})
 _PLAIN_TYPES = frozenset({"int", "float", "bool", "str"})
 _DEPTH = 3
-# whose functions and constants are known
+# modules whose functions and constants are known
 _KNOWN = frozenset({"torch", "numpy", "math", "itertools"})
 
 
 @dataclass(slots=True)
 class PureLines:
-    """Looks at nodes of one place: `reason` says why they may give another value the next time; '' where nothing does.
+    """Looks at nodes of one place: `reason` says why they may give another value the next time; '' if they do not.
 
-    `keys` are the plain values, sizes and devices that differ from call to call, as they are written.
+    `keys` are the source texts of the plain values, sizes and devices that differ from call to call.
     """
 
     source: Source
@@ -63,7 +63,7 @@ class PureLines:
     _depth: int = 0
 
     def look(self, nodes: Sequence[Node], given: frozenset[str] = frozenset()) -> PureLines:
-        """Itself, after a look at `nodes`; `given` are names that are plain values, such as a function's parameters."""
+        """Check `nodes` and return self; `given` are names of plain values, such as a function's parameters."""
         bound = {name for node in nodes for one in below(node) for name, _ in binding(one) if "." not in name}
         for node in nodes:
             skipped: set[Node] = set()
@@ -78,7 +78,7 @@ class PureLines:
         self.reason = self.reason or reason
 
     def _one(self, one: Node, nodes: Sequence[Node], bound: frozenset[str], given: frozenset[str]) -> list[Node]:
-        """Check one node; the nodes in it that need no look."""
+        """Check one node; returns the nodes in it that need no further check."""
         if isinstance(one, _NOT_PLAIN) or (isinstance(one, cst.FunctionDef) and one not in nodes):
             self._refuse("it is more than plain values")
             return []
@@ -105,7 +105,7 @@ class PureLines:
             self.keys.append(text)
 
     def is_size(self, one: cst.BaseExpression, known: frozenset[str]) -> bool:
-        """`x.size(1)`, `x.shape[1]`, `len(x)`, `x.device` of a variable that the lines do not make themselves."""
+        """Whether it is `x.size(1)`, `x.shape[1]`, `len(x)` or `x.device` of a variable that the lines do not make."""
         subject: Node | None = None
         if isinstance(one, cst.Call) and isinstance(one.func, cst.Attribute) and one.func.attr.value in _SIZES:
             subject = one.func.value if len(one.args) == 1 and is_literal(one.args[0].value) else None
@@ -131,7 +131,7 @@ class PureLines:
         if isinstance(above, cst.Param | cst.FunctionDef) and above.name is one:
             return inner
         if isinstance(above, cst.Call) and above.func is one:
-            # what it is called on is looked at by itself
+            # the object of the method call is checked separately
             on = one.value if isinstance(one, cst.Attribute) else None
             if on is not None and not qualified(source, one) and dotted(on) != "self":
                 self._name(on, bound, given) if isinstance(on, cst.Name | cst.Attribute) else None
@@ -167,7 +167,7 @@ class PureLines:
         return "" if reason and _is_fixed(source, name, 0) else reason
 
     def _is_plain_local(self, name: str) -> bool:
-        """Whether a variable of the same function is a size, set once, or a parameter that is said to be a number."""
+        """Whether a variable of the same function is a size that is set once, or a parameter annotated as a number."""
         source, function = self.source, function_of(self.source, self.place)
         made = [one for one in bindings(function or source.module, name) if not isinstance(one, cst.CompFor)]
         if len(made) != 1:
@@ -176,7 +176,7 @@ class PureLines:
         if isinstance(one, cst.Param):
             if one.annotation is not None:
                 return dotted(one.annotation.annotation) in _PLAIN_TYPES
-            # what counts rounds is a number
+            # an argument of `range` is a number
             rounds = [call for call in calls(function or source.module) if dotted(call.func) == "range"]
             return any(dotted(arg.value) == name for call in rounds for arg in call.args)
         if not isinstance(one, cst.Assign) or len(one.targets) != 1:
@@ -256,7 +256,7 @@ class PureLines:
 
 
 def _is_fresh(source: Source, nodes: Sequence[Node], name: str) -> bool:
-    """Whether the lines make what a name stands for themselves, so that they may change it."""
+    """Whether the lines themselves make the value of a name, so that they may change it."""
     made = [
         one
         for node in nodes
@@ -269,7 +269,7 @@ def _is_fresh(source: Source, nodes: Sequence[Node], name: str) -> bool:
 
 
 def _whole(one: cst.Assign | cst.AnnAssign) -> Iterator[tuple[str, Node]]:
-    """The names that a statement sets, and not those into whose items it writes."""
+    """The names that a statement sets, without names of containers whose items it sets."""
     for target in [two.target for two in one.targets] if isinstance(one, cst.Assign) else [one.target]:
         if isinstance(target, cst.Name):
             yield target.value, target
@@ -325,7 +325,7 @@ def _is_arithmetic(lines: PureLines, value: cst.BaseExpression) -> bool:
 
 
 def other_types(source: Source) -> str:
-    """What in a file may make the same lines give tensors of another kind in another step."""
+    """Why the same lines may give tensors of another kind in another step; '' if nothing in the file does that."""
     for word in ("inference_mode", "compile", "script", "DataParallel", "fork_rng", "vmap"):
         if word in words(source):
             return f"`{word}` in this file: what is kept may not fit everywhere"

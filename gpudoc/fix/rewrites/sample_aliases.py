@@ -1,6 +1,6 @@
-"""What becomes of an object that all samples would share, wherever a part of it goes: may anything change it?
+"""Follows an object that all samples would share, with all of its parts: may anything change it?
 
-Only what is known to read or to copy is let through. A part that is returned is said apart: who gets it decides.
+Only operations that are known to read or to copy are allowed. Returned parts are listed: the caller decides on them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _set(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# what these give has no part of what they got
+# the results of these share nothing with their arguments
 _COPIES = _set("""
     torch.tensor torch.LongTensor torch.FloatTensor torch.IntTensor torch.Tensor torch.stack torch.cat numpy.stack
     numpy.concatenate copy.deepcopy
@@ -40,7 +40,7 @@ _COPYING = _set("""
     clone tolist item sum mean std var count index lower upper strip rstrip lstrip split rsplit splitlines encode
     startswith endswith format join argmax argmin nonzero numel dim isdigit find title replace
 """)
-# what these give is, or holds, what they got
+# the results of these are or hold their arguments
 _SHARES = _set("list tuple dict set sorted reversed enumerate zip iter next min max")
 _SHARING = _set("""
     view reshape t permute transpose squeeze unsqueeze flatten ravel float long int double half bool to numpy get items
@@ -58,13 +58,13 @@ _ENDS = (
     cst.Expr, cst.If, cst.While, cst.Assert, cst.FormattedStringExpression, cst.Comparison, cst.ComparisonTarget,
     cst.UnaryOperation, cst.Raise, cst.CompIf, cst.Index,
 )  # fmt: skip
-# of two lists these make one that holds the same items
+# these make one list of two, which holds the same items
 _JOINS = (cst.Add, cst.Multiply, cst.BitOr)
 
 
 @dataclass(slots=True)
 class SharedParts:
-    """Follows `name`, set by `statement`, and all that may be a part of it through one function."""
+    """Follows `name`, set by `statement`, and everything that may be a part of it through one function."""
 
     source: Source
     scope: Node
@@ -77,7 +77,7 @@ class SharedParts:
     _names: list[str] = field(default_factory=list)
 
     def follow(self) -> SharedParts:
-        """Itself, with what was found."""
+        """Follow all uses and return self."""
         self._names = [self.name]
         for name in self._names:
             for one in below(self.scope):
@@ -114,7 +114,7 @@ class SharedParts:
         return any(above is self.statement for above in self.source.ancestors(node))
 
     def _is_bound(self, name: cst.Name) -> bool:
-        """Whether a name stands where it is set to another value, which changes nothing of the old one."""
+        """Whether this use sets the name to another value, which does not change the old one."""
         node: Node | None = name
         for above in self.source.ancestors(name):
             if isinstance(above, cst.Element | cst.Tuple | cst.List | cst.StarredElement):
@@ -135,7 +135,7 @@ class SharedParts:
                 self._refuse(target, f"keeps a part of `{self.name}` in `{self.source.code(target)}`")
 
     def _climb(self, node: Node) -> None:
-        """What becomes of a value: it is read, copied, passed on, or may be changed."""
+        """Decide whether a value is read, copied, passed on, or may be changed."""
         above = self.source.parent(node)
         whole = isinstance(node, cst.Name) and node.value == self.name
         if whole and isinstance(above, cst.Return | cst.Element | cst.DictElement | cst.Assign):
@@ -224,7 +224,7 @@ class SharedParts:
 
     def _numpy_writes(self, call: cst.Call, full: str) -> bool:
         name = called(call)
-        # what comes third may be where a function of NumPy writes to
+        # the third argument of a NumPy function may be its output
         plain = len([one for one in call.args if one.keyword is None])
         return full.startswith("numpy.random") or name in _NUMPY_WRITES or (plain > 2 and name not in _MORE_THAN_TWO)
 
@@ -234,7 +234,7 @@ class SharedParts:
 
 
 def goes_to_default_collate(source: Source, owner: cst.ClassDef) -> bool:
-    """Whether all that a data set gives is copied into batches by torch, as far as this file shows."""
+    """Whether torch copies all samples of a data set into batches, as far as this file shows."""
     name = owner.name.value
     for one in source.nodes:
         if isinstance(one, cst.Name) and one.value in ("collate_fn", "batch_sampler", "default_convert"):
@@ -253,7 +253,7 @@ def goes_to_default_collate(source: Source, owner: cst.ClassDef) -> bool:
 
 
 def _is_loaded(source: Source, name: Node) -> bool:
-    """Whether what a class makes here goes into a DataLoader alone."""
+    """Whether the instance that a class makes here only goes into a DataLoader."""
     call = source.parent(name)
     if isinstance(call, cst.Arg):
         # super(Data, self)
@@ -263,7 +263,7 @@ def _is_loaded(source: Source, name: Node) -> bool:
 
 
 def _goes_to_loader(source: Source, node: Node) -> bool:
-    """Whether a data set, or a part of one, is given to a DataLoader and is used for nothing else."""
+    """Whether a data set, or a part of one, is only used as an argument of a DataLoader."""
     above = source.parent(node)
     if isinstance(above, cst.Arg):
         call = source.parent(above)
@@ -290,7 +290,7 @@ def _all_go_to_loader(source: Source, node: Node, name: str) -> bool:
 
 
 def _names_set_to(source: Source, above: Node | None) -> list[str]:
-    """The variables that are set to a value, each of them in `train, val = Data(1), Data(2)`; empty for more."""
+    """The variables that are set to a value, also in `train, val = Data(1), Data(2)`; empty if that is unclear."""
     pair = source.parent(above) if isinstance(above, cst.Element) else None
     assign = source.parent(pair) if isinstance(pair, cst.Tuple) else above
     if not isinstance(assign, cst.Assign) or len(assign.targets) != 1:

@@ -1,4 +1,4 @@
-"""35, where a sample is drawn at random behind its beginning: what is read and decoded is kept, and the rest is not."""
+"""35, for samples with random draws after their beginning: only the reading and decoding is kept."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from gpudoc.fix.tree import (
 )
 
 NAME = "_beginning"
-# of these modules a function gives the same for the same, if its name does not say that it draws
+# functions of these modules return equal results for equal arguments, unless their name says that they draw
 _KNOWN = frozenset({"torch", "numpy", "PIL", "os", "json", "math", "pathlib", "io", "struct", "wave", "csv", "re"})
 _OPENS = frozenset({"open"})
 _ENDS = (cst.Return, cst.Raise, cst.Yield, cst.Await, cst.Lambda, cst.Global, cst.Nonlocal, cst.NamedExpr, cst.Del)
@@ -38,7 +38,7 @@ _SIMPLE = (cst.Assign, cst.AnnAssign)
 
 
 def beginning_of(source: Source, owner: cst.ClassDef, reads: Function) -> list[cst.BaseStatement]:
-    """The first statements of `__getitem__` that do the same for an index each time, and that its rest may follow."""
+    """The first statements of `__getitem__` that do the same for an index each time; empty if all of them do."""
     body = [one for one in reads.body.body if isinstance(one, cst.BaseStatement)]
     first = 1 if body and _is_text(body[0]) else 0
     kept: list[cst.BaseStatement] = []
@@ -46,12 +46,12 @@ def beginning_of(source: Source, owner: cst.ClassDef, reads: Function) -> list[c
         if not _is_same_each_time(source, owner, reads, statement):
             break
         kept.append(statement)
-    # all of it is kept by a decorator
+    # a decorator keeps the whole sample
     return kept if len(kept) < len(body) - first else []
 
 
 def keep_beginning(site: RewriteSite, reads: Function, kept: Sequence[Node]) -> Candidate | None:
-    """The class with its beginning in another method, whose values are copied each time; None without a place."""
+    """The change that moves the beginning to a cached method and copies its values; None if it does not fit."""
     source = site.source
     given = [name for name in _bound_by(kept) if _is_read_behind(reads, kept, name)]
     imports = [import_edits(source, name) for name in ("copy", "functools")]
@@ -90,7 +90,7 @@ def _is_same_each_time(source: Source, owner: cst.ClassDef, reads: Function, sta
     opens = isinstance(statement, cst.With) and statement.asynchronous is None
     lines = list(statement.body.body) if opens and isinstance(statement, cst.With) else [statement]
     inside = list(below(statement))
-    # what is set in an `if` or a loop may not be there for the rest
+    # names that are set in an `if` or a loop may be missing later
     if not all(map(_only_sets, lines)) or any(isinstance(one, _ENDS) for one in inside):
         return False
     bound = {name for one in inside for name, part in binding(one) if isinstance(part, cst.Name)}
@@ -112,7 +112,7 @@ def _only_sets(line: Node) -> bool:
 
 
 def _may_change(source: Source, function: Function, name: str) -> bool:
-    """Whether a name that a function reads is a variable of the file that is set again: in a loop, or by a function."""
+    """Whether a name that a function reads is a module variable that is set again: in a loop, or by a function."""
     if any(isinstance(one, cst.NameItem) and one.name.value == name for one in source.nodes):
         return True
     if name in parameters(function) or bindings(function, name):
@@ -122,9 +122,9 @@ def _may_change(source: Source, function: Function, name: str) -> bool:
 
 
 def reached(source: Source, owner: cst.ClassDef, parts: Sequence[Node]) -> list[Node]:
-    """Some parts of a data set with the functions of this file that they call, and those that these call."""
+    """Parts of a data set, and all functions of this file that they call, directly or indirectly."""
     found: list[Node] = [*parts]
-    # it grows while it is gone through
+    # the list grows during this loop
     for part in found:
         for call in calls(part):
             own = methods(owner).get(called(call)) if dotted(call.func).startswith("self.") else None
@@ -139,13 +139,13 @@ def _is_known(source: Source, owner: cst.ClassDef, call: cst.Call) -> bool:
         return full.partition(".")[0] in _KNOWN and not name.endswith("_")
     if isinstance(call.func, cst.Name):
         return bool(local_functions(source, name)) or name in PLAIN_CALLS or name in _OPENS
-    # what a statement here calls is used, and an image gives its resized copy
+    # these statements use the results of their calls, and an image's `resize` returns a copy
     if not isinstance(call.func, cst.Attribute) or name in CHANGING - {"resize"} or name.endswith("_"):
         return False
     on = dotted(call.func.value)
     if on == "self":
         return name in methods(owner)
-    # what an object of the data set does is not known, unless its name says it
+    # a method of the data set's objects is unknown, unless its name is that of a pure one
     return not on.startswith("self.") or name in PURE or name in PURE_MORE
 
 

@@ -1,4 +1,4 @@
-"""35: a sample that a data set makes again in each epoch although it is the same."""
+"""35: a sample that a data set makes again in each epoch although it stays the same."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from gpudoc.fix.tree import (
 )
 
 ID = "sample-each-epoch"
-# of a step: what reading samples takes at least, so that keeping them may pay
+# the least share of a step that reading samples must take, so that keeping them may pay
 _LEAST_SHARE = 0.1
 _BASES = frozenset({"Dataset", "object", "Generic"})
-# give an index as a plain number
+# samplers that give an index as a plain number
 _SAMPLERS = frozenset({"RandomSampler", "SequentialSampler", "DistributedSampler", "WeightedRandomSampler"})
 
 
 def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """`__getitem__` of the data set that steps wait for, where it does the same work for an index in each epoch."""
+    """The change or refusal for `__getitem__` of the data set that steps wait for: it repeats its work each epoch."""
     call = loader_call(source, evidence)
     owner = data_set(source, call) if call is not None else None
     reads = methods(owner).get("__getitem__") if owner is not None else None
@@ -63,14 +63,14 @@ def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
 
 
 def _share(source: Source, evidence: RunEvidence, parts: Sequence[Node]) -> float:
-    """The share of a step, 0 to 1, that the lines of some parts of this file take; they call each other."""
+    """The share of a step, 0 to 1, that the lines of these parts of this file take; the parts may call each other."""
     spans = [(source.line(one), source.last_line(one)) for one in parts]
     lines = evidence.lines_in(source.path, least=0.0)
     return sum(hot.share for hot in lines if any(first <= hot.line <= last for first, last in spans))
 
 
 def _why_nothing_is_kept(source: Source, owner: cst.ClassDef, reads: Function) -> str:
-    """Why not even the beginning of a sample is known to be the same the next time; '' where nothing says so."""
+    """Why even the beginning of a sample may differ the next time; '' if nothing indicates it."""
     strange = [one for one in bases(source, owner) if one not in _BASES and local_class(source, one) is None]
     if strange:
         return f"`{strange[0]}` of another file may give another sample the next time"
@@ -87,7 +87,7 @@ def _why_nothing_is_kept(source: Source, owner: cst.ClassDef, reads: Function) -
 
 
 def _why_not_whole(source: Source, call: cst.Call, owner: cst.ClassDef, reads: Function) -> str:
-    """Why a whole sample may be another one the next time, or be changed once it was given; '' if nothing says so."""
+    """Why a whole sample may differ the next time, or be changed after it was returned; '' if nothing indicates it."""
     if why_not_in_workers(source, call, owner) or {"time", "datetime"} & _names(reads):
         return "the sample of an index may be another one in the next epoch"
     if not goes_to_default_collate(source, owner):
@@ -111,14 +111,14 @@ def _loads_otherwise(source: Source, call: cst.Call) -> str:
 
 
 def _set_after_init(source: Source, owner: cst.ClassDef) -> str:
-    """Where an attribute of the data set is set when it was made already."""
+    """The line that sets an attribute of the data set after it was made; '' if there is none."""
     initial, inside = methods(owner).get("__init__"), set(below(owner))
     at_first = set(below(initial)) if initial is not None else set()
     own = {name[5:] for one in inside for name, _ in binding(one) if name.startswith("self.")}
     for one in source.nodes:
         for name, _ in binding(one) if one not in at_first else ():
             _, dot, attribute = name.rpartition(".")
-            # `self.x` of another class is another thing
+            # `self.x` of another class is not the same attribute
             if dot and attribute in own and (one in inside or not name.startswith("self.")):
                 return f"line {source.line(one)} sets `{name}`, and a sample may be another one after it"
     return "the script sets attributes by their names" if "setattr" in words(source) else ""

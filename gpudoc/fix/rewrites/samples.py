@@ -1,4 +1,4 @@
-"""5 and 6: what a data set reads or builds again for each sample although it is the same for all."""
+"""5 and 6: files and objects that a data set reads or builds again for each sample although they stay the same."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from gpudoc.fix.tree import (
 )
 
 FILE, OBJECT = "file-per-sample", "object-per-sample"
-# what may read a file that holds several samples, and what may stand around its name
+# functions that read a file of several samples, and calls that may build its name
 _SEVERAL = frozenset({"numpy.load", "torch.load"})
 _NAMES_A_FILE = frozenset({"join", "str", "Path", "format"})
 _MOST_FILES = 64
@@ -56,13 +56,13 @@ _NOT_PER_SAMPLE = ("__init__", "__len__", "forward", "main")
 
 
 def find_files(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """A file that is read and parsed again for each sample, of all samples or of some."""
+    """Changes or refusals for a file that is read again for each sample and holds all samples or several."""
     found = [one for made in measured_values(source, evidence) for one in _per_sample(source, made, FILE)]
     return found + _of_some(source, evidence)
 
 
 def _of_some(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """`shard = np.load(path)` and `shard["x"][i]` behind it: a file that holds several samples."""
+    """Changes or refusals for `shard = np.load(path)` with `shard["x"][i]` later: a file of several samples."""
     found: list[Proposal] = []
     asked: list[Node] = []
     for statement in statements(source, measured_lines(source, evidence)):
@@ -113,7 +113,7 @@ def _kept_files(source: Source, made: NamedValue, function: Function, owner: cst
     first = source.line(owner.decorators[0]) if owner.decorators else source.line(owner)
     end, step = source.newline(first), step_of_indent(source)
     lines = [f"@functools.lru_cache(maxsize={_MOST_FILES})", f"def {name}(path):"]
-    # an archive of NumPy's unpacks an array each time that it is asked for
+    # a NumPy archive unpacks an array on each access
     lines += [f"{step}return {f'dict({read})' if archive else read}", "", ""]
     edits = [insert_line(source, first, end.join(lines)), replace(source, call, f"{name}({source.code(given)})")]
     besides = f"The content of the last {_MOST_FILES} files stays in memory, in each worker process."
@@ -121,7 +121,7 @@ def _kept_files(source: Source, made: NamedValue, function: Function, owner: cst
 
 
 def _chain(source: Source, use: Node) -> list[Node]:
-    """By what a value is indexed where it is used: `"x"` and `i` of `shard["x"][i]`."""
+    """The indices at one use of a value: `"x"` and `i` in `shard["x"][i]`."""
     found: list[Node] = []
     node, above = use, source.parent(use)
     while isinstance(above, cst.Subscript) and above.value is node:
@@ -132,12 +132,12 @@ def _chain(source: Source, use: Node) -> list[Node]:
 
 
 def find_objects(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """A tokenizer, a pattern or a transform that is built again for each sample."""
+    """Changes or refusals for a tokenizer, a pattern or a transform that is built again for each sample."""
     return [one for made in measured_values(source, evidence) for one in _per_sample(source, made, OBJECT)]
 
 
 def _table(source: Source, made: NamedValue) -> tuple[NamedValue, str]:
-    """Of `json.load(file)["rows"][index]` what is the same for all samples, and the text behind it."""
+    """The part of `json.load(file)["rows"][index]` that is the same for all samples, and the text after it."""
     value, behind = made.value, made.value
     while isinstance(value, cst.Subscript):
         if not all(isinstance(one.slice, cst.Index) and is_literal(one.slice.value) for one in value.slice):
@@ -215,7 +215,7 @@ def _changed_when_shared(source: Source, made: NamedValue, function: Function) -
 def _held_by_self(
     source: Source, made: NamedValue, initial: Function, opened: cst.With | None, part: str
 ) -> list[Edit] | None:
-    """The reading at the end of `__init__`; `part` stands behind it where it is used."""
+    """The edits that move the reading to the end of `__init__`; `part` follows the attribute at its use."""
     attribute = f"self._{made.name}"
     if opened is None:
         edit = init_edit(source, initial, [f"{attribute} = {source.code(made.value)}"])
@@ -231,7 +231,7 @@ def _held_by_self(
 
 
 def _opened_by_with(source: Source, made: NamedValue) -> cst.With | None:
-    """The `with open(...)` of which a statement is the whole body."""
+    """The `with open(...)` whose whole body is this statement."""
     block = source.parent(made.statement)
     above = source.parent(block) if isinstance(block, cst.IndentedBlock) else None
     if not isinstance(above, cst.With) or len(above.items) != 1 or not isinstance(block, cst.IndentedBlock):

@@ -1,4 +1,4 @@
-"""23: the same model on the same batch twice in a step, once for a number that is only looked at."""
+"""23: the same model runs twice on the same batch in a step, once only for a number to look at."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _CHANGES_MODEL = frozenset(
 
 
 def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """A call that stands above in the same block already, at a measured line."""
+    """Changes or refusals for a call at a measured line that repeats an earlier call of the same block."""
     found: list[Proposal] = []
     for statement in statements(source, measured_lines(source, evidence)):
         if not isinstance(statement, cst.SimpleStatementLine):
@@ -117,7 +117,7 @@ def _reused(source: Source, statement: Node, call: cst.Call, first: cst.Assign) 
 
 
 def _may_write(source: Source, call: cst.Call) -> bool:
-    """Whether a function of this file that is called changes something in place, or one of another file may."""
+    """Whether a call changes something in place in a function of this file, or may do so in another file."""
     first = qualified(source, call.func).partition(".")[0]
     if first:
         return first not in ("torch", "numpy", "math")
@@ -125,7 +125,7 @@ def _may_write(source: Source, call: cst.Call) -> bool:
 
 
 def _differs(source: Source, call: cst.Call) -> str:
-    """Why a model may give something else the second time."""
+    """Why a model may return something else the second time."""
     name = dotted(call.func)
     for word in sorted(words(source)):
         if CHANGES_FORWARD.search(word):

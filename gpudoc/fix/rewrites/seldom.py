@@ -1,4 +1,4 @@
-"""8 and 20: a log or a wait for the GPU in each step, where every so often is enough; and how a loop counts."""
+"""8 and 20: a log or a wait for the GPU in each step, more often than necessary; and how a loop counts its rounds."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ DOES_MORE = frozenset({"step", "next", "pop", "update", "append", "backward", "z
 
 
 def only_call(statement: Node) -> cst.Call | None:
-    """The call that is a whole statement, and nothing of which is used."""
+    """The call if a statement consists of one call whose result is not used."""
     if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
         return None
     part = statement.body[0]
@@ -57,7 +57,7 @@ def only_call(statement: Node) -> cst.Call | None:
 
 
 def round_up(number: float) -> int:
-    """A number that people write: 10, 20, 50, 100, and so on."""
+    """The number rounded up to 10, 20, 50, 100, and so on."""
     for power in range(1, 7):
         for first in (1, 2, 5):
             if first * 10**power >= number:
@@ -80,7 +80,7 @@ def step_name(loop: cst.For | cst.While) -> str:
 
 
 def last_step(source: Source, loop: cst.For | cst.While, step: str) -> str:
-    """How many rounds a loop has, as the file can write it."""
+    """The number of rounds of a loop, as an expression of the file; '' if there is none."""
     if not step or not isinstance(loop, cst.For) or not isinstance(loop.iter, cst.Call):
         return ""
     given = loop.iter.args[0].value
@@ -106,7 +106,7 @@ def _base_names(source: Source) -> list[str]:
 
 
 def may_end_early(source: Source, loop: cst.For | cst.While, *, after: Node | None = None) -> str:
-    """Why a loop may not come to the end of its last round; `after`: breaks behind this statement do not count."""
+    """Why a loop may not reach the end of its last round; `after`: breaks after this statement do not count."""
     for one in below(loop.body):
         if after is not None and isinstance(one, cst.Break) and source.span(one)[0] > source.span(after)[1]:
             continue
@@ -138,7 +138,7 @@ def wrapped(site: RewriteSite, condition: str, besides: str) -> Proposal:
 
 
 def find_logs(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """A line that logs or prints in each step."""
+    """Changes or refusals for lines that log or print in each step."""
     found: list[Proposal] = []
     for statement in statements(source, measured_lines(source, evidence)):
         call = only_call(statement)
@@ -190,7 +190,7 @@ def _log_seldom(site: RewriteSite, call: cst.Call) -> Proposal:
 
 
 def find_items(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """`running += loss.item()` on a GPU, where the sum is only printed."""
+    """Changes or refusals for `running += loss.item()` on a GPU: the sum may only be printed."""
     if not evidence.cuda:
         return []
     found: list[Proposal] = []
@@ -223,12 +223,12 @@ def _summed_on_device(source: Source, part: cst.AugAssign, value: cst.Call, tens
             return site.refuse(f"line {source.line(use)} uses `{name}` as a plain number, not in a text with a format")
     if any(isinstance(one, cst.Global | cst.Nonlocal) for one in source.nodes):
         return site.refuse(f"`{name}` may be used outside of the function")
-    # Python sums in double precision, so the device must
+    # Python sums in double precision, so the device must do so too
     return site.change([replace(source, value, f"{source.code(tensor)}.detach().double()")])
 
 
 def _only_formatted(source: Source, use: Node) -> bool:
-    """Whether a use ends in a text whose format is given, such as `{running / n:.3f}`, or in float()."""
+    """Whether a use ends in a formatted text such as `{running / n:.3f}`, or in float()."""
     for above in source.ancestors(use):
         if isinstance(above, cst.FormattedStringExpression):
             spec = "".join(one.value for one in above.format_spec or () if isinstance(one, cst.FormattedStringText))

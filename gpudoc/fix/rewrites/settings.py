@@ -16,7 +16,7 @@ _VARIABLE = "PYTORCH_CUDA_ALLOC_CONF"
 
 
 def find_fused(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """The optimizer whose `step()` takes a tenth of a step or more."""
+    """Changes or refusals for the optimizer whose `step()` takes a tenth of a step or more."""
     found: list[Proposal] = []
     for statement in statements(source, measured_lines(source, evidence, least=_LEAST)):
         for call in calls(statement) if isinstance(statement, cst.SimpleStatementLine) else ():
@@ -57,7 +57,7 @@ def _fused(source: Source, name: str) -> list[Proposal]:
 
 
 def find_threads(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """`torch.set_num_threads(1)` in a script that leaves cores idle."""
+    """Changes or refusals for `torch.set_num_threads(1)` in a script that leaves cores idle."""
     if evidence.threads is None:
         return []
     found: list[Proposal] = []
@@ -85,7 +85,7 @@ def find_threads(source: Source, evidence: RunEvidence) -> list[Proposal]:
 
 
 def find_allocator(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """CUDA memory that ran out in pieces; the variable is not part of the source."""
+    """The change or refusal for fragmented CUDA memory that ran out; it sets a variable and leaves the source."""
     died = evidence.died_at
     if not evidence.fragmented or died is None or died.file != source.path:
         return []

@@ -1,4 +1,4 @@
-"""42: similarities of all pairs through a table of pairs of vectors, where one product of matrices gives them."""
+"""42: similarities of all pairs through a table of pairs of vectors, although one matrix product gives them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FEATURES = ("-1", "2")
 
 
 def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """Measured `cosine_similarity(a.unsqueeze(1), b.unsqueeze(0), dim=-1)`: a table of all pairs of rows."""
+    """Changes or refusals for a measured `cosine_similarity(a.unsqueeze(1), b.unsqueeze(0), dim=-1)`."""
     found: list[Proposal] = []
     for statement in statements(source, measured_lines(source, evidence)):
         for call in calls(statement) if isinstance(statement, cst.SimpleStatementLine) else ():
@@ -40,7 +40,7 @@ def _is_over_features(source: Source, call: cst.Call) -> bool:
 
 
 def _pair(source: Source, call: cst.Call) -> tuple[cst.BaseExpression, cst.BaseExpression] | None:
-    """What gives the rows and what gives the columns of the table."""
+    """The values that give the rows and the columns of the table; None for other calls."""
     given = [arg for arg in call.args[:2] if arg.keyword is None and not arg.star]
     if len(given) != 2:
         return None
@@ -51,7 +51,7 @@ def _pair(source: Source, call: cst.Call) -> tuple[cst.BaseExpression, cst.BaseE
 
 
 def _widened(source: Source, value: cst.BaseExpression) -> tuple[cst.BaseExpression | None, int]:
-    """`a` and 1 of `a.unsqueeze(1)` and `a[:, None]`; None of everything else."""
+    """`a` and 1 for `a.unsqueeze(1)` and `a[:, None]`; None and 0 for everything else."""
     if isinstance(value, cst.Call) and called(value) == "unsqueeze" and isinstance(value.func, cst.Attribute):
         at = argument(value, "dim", 0)
         text = source.code(at.value) if at is not None else ""

@@ -1,4 +1,4 @@
-"""38: gradients of a whole table, of which a step uses a few rows."""
+"""38: gradients of a whole table although a step only uses a few rows."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from gpudoc.fix.source import Edit, Source
 from gpudoc.fix.tree import argument, called, calls, is_false, is_literal, qualified, words
 
 ID = "sparse-gradient"
-# of a step, in the lines that fill, add and apply gradients
+# the least share of a step in the lines that fill, compute and apply gradients
 _LEAST_SHARE = 0.3
 _EMBEDDINGS = frozenset({"torch.nn.Embedding", "torch.nn.EmbeddingBag"})
 _UPDATES = frozenset({"backward", "step", "zero_grad"})
-# these change the rows that have a gradient and no others, if all of these are 0
+# optimizers that only change rows with a gradient, if all of these settings are 0
 _BY_ROWS = {
     "torch.optim.SGD": ("momentum", "dampening", "weight_decay", "nesterov", "fused", "foreach", "maximize"),
     "torch.optim.Adagrad": ("lr_decay", "weight_decay", "fused", "foreach", "maximize"),
 }
-# read or change gradients as tables, or keep them together
+# names that read or change gradients as whole tables, or keep them together
 _NEED_TABLES = frozenset(
     {"clip_grad_norm_", "clip_grad_value_", "grad", "GradScaler", "autocast", "compile", "DistributedDataParallel"}
     | {"FullyShardedDataParallel", "max_norm", "scale_grad_by_freq", "swa_utils"}
@@ -27,7 +27,7 @@ _NEED_TABLES = frozenset(
 
 
 def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """`nn.Embedding(n, d)` where gradients take much of a step and the optimizer leaves rows without one alone."""
+    """The change or refusal for `nn.Embedding(n, d)` if gradients take long and rows without one are never updated."""
     tables = [call for call in calls(source.module) if qualified(source, call.func) in _EMBEDDINGS]
     tables = [call for call in tables if _is_dense(call)]
     if not tables or _share(source, evidence) < _LEAST_SHARE:
@@ -38,7 +38,7 @@ def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
         return []
     site = RewriteSite(ID, Claim.ROUNDING, source, tables[0])
     taken = _NEED_TABLES & words(source)
-    # a method of that name is the file's own
+    # a method with that name belongs to the file itself
     if "compile" in taken and any(
         isinstance(one, cst.FunctionDef) and one.name.value == "compile" for one in source.nodes
     ):
@@ -61,9 +61,9 @@ def _share(source: Source, evidence: RunEvidence) -> float:
 
 
 def _is_by_rows(source: Source, call: cst.Call) -> bool:
-    """Whether an optimizer changes only what has a gradient."""
+    """Whether an optimizer only changes rows that have a gradient."""
     settings = _BY_ROWS.get(qualified(source, call.func))
-    # parameters and the learning rate may stand without a name, and nothing behind them
+    # only the parameters and the learning rate may be positional arguments
     if settings is None or any(one.star for one in call.args) or sum(one.keyword is None for one in call.args) > 2:
         return False
     given = [arg for word in settings if (arg := argument(call, word)) is not None]

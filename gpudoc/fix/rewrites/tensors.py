@@ -17,7 +17,7 @@ _RANDOM = frozenset({"torch.rand", "torch.randn", "torch.randint", "torch.randpe
 
 
 def find_lists(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """`torch.tensor([x.tolist() for x in batch])` at a measured line."""
+    """Changes or refusals for `torch.tensor([x.tolist() for x in batch])` at a measured line."""
     found: list[Proposal] = []
     for statement in statements(source, measured_lines(source, evidence)):
         for call in calls(statement) if isinstance(statement, cst.SimpleStatementLine) else ():
@@ -49,7 +49,7 @@ def _stacked(source: Source, call: cst.Call) -> Proposal:
         return site.refuse("the file does not import torch by a name that a new line could use")
     inner = source.code(tensor)
     if "numpy" in imported_names(source).values():
-        # an array as well as a tensor
+        # works for an array as well as for a tensor
         inner = f"{torch}.as_tensor({inner})"
     comp = source.text[source.span(listed.elt)[1] : source.span(listed)[1]]
     return site.change([replace(source, call, f"{torch}.stack([{inner}{comp})")])
@@ -60,7 +60,7 @@ def _is_slice(node: cst.Subscript) -> bool:
 
 
 def find_on_cpu(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """`torch.zeros(n).to(device)` at a measured line of a script that computes on a GPU."""
+    """Changes or refusals for `torch.zeros(n).to(device)` at a measured line of a script that computes on a GPU."""
     if not evidence.cuda:
         return []
     found: list[Proposal] = []

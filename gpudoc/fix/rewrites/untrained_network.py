@@ -1,4 +1,4 @@
-"""34: a backward through a network that it does not train: a teacher, a target, the generator in the critic's step."""
+"""34: a backward through a network that it does not train: a teacher, a target, a generator in the critic's step."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ from gpudoc.fix.tree import (
 )
 
 ID = "untrained-network"
-# what is given a network and leaves its gradients alone
+# functions that may get a network because they do not use its gradients
 _TAKES = LOOKS | {"deepcopy", "save", "isinstance", "type", "id", "compile"}
-# what a graph does not go through
+# attributes and methods whose result has no graph
 _ENDS = frozenset({"detach", "detach_", "item", "data", "argmax", "argmin", "numpy", "tolist", "shape", "size"})
 _READS = {
     "register_hook": "has hooks on gradients",
@@ -58,7 +58,7 @@ _DEPTH = 5
 
 
 def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """The networks before a measured backward whose gradients nobody uses."""
+    """Changes or refusals for networks before a measured backward whose gradients are not used."""
     lines = set(measured_lines(source, evidence))
     found: list[Proposal] = []
     for backward in backwards(source.module):
@@ -90,7 +90,7 @@ def _before(source: Source, statement: cst.SimpleStatementLine) -> list[cst.Call
 
 
 def _is_untrained(source: Source, call: cst.Call, backward: Node) -> bool:
-    """Whether a call runs a network that has gradients by this backward alone, which nobody uses."""
+    """Whether a call runs a network whose gradients only come from this backward and are not used."""
     name = dotted(call.func)
     return (
         is_network(source, call)
@@ -118,7 +118,7 @@ def _subject(node: cst.Attribute | cst.Call | cst.Subscript) -> Node:
 
 
 def _is_apart(source: Source, node: Node, backward: Node, depth: int) -> bool:
-    """Whether a value surely comes from no network that the backward trains, and is not trained itself."""
+    """Whether a value certainly comes from no network that the backward trains and is not trained itself."""
     if depth > _DEPTH:
         return False
     for one in below(node):
@@ -139,7 +139,7 @@ def _call_is_apart(source: Source, call: cst.Call, backward: Node) -> bool:
 
 
 def _runs_network(source: Source, call: cst.Call, depth: int) -> bool:
-    """Whether a call comes to a network through functions of this file."""
+    """Whether a call reaches a network through functions of this file."""
     if dotted(call.func) in networks(source) or depth > _DEPTH:
         return True
     if qualified(source, call.func):
@@ -158,7 +158,7 @@ def _name_is_apart(source: Source, one: cst.Name | cst.Attribute, backward: Node
 
 
 def _is_fixed(source: Source, use: Node, name: str, backward: Node, depth: int) -> bool:
-    """The same of what a name stands for, wherever it is set."""
+    """Whether `_is_apart` holds for all values that a name is set to."""
     first = name.partition(".")[0]
     if not first or qualified(source, cst.Name(first)) or name in networks(source):
         return bool(first) and name not in networks(source)
@@ -179,12 +179,12 @@ def _is_fixed(source: Source, use: Node, name: str, backward: Node, depth: int) 
 
 
 def _bound_in(scope: Node, *names: str) -> list[Node]:
-    """What sets one of these names in a function or at the top of the file, functions within it left out."""
+    """The nodes that set one of these names in a function or a module, without the functions inside it."""
     return [one for one in own(scope) if any(name in names for name, _ in binding(one))]
 
 
 def _parameter_is_apart(source: Source, param: cst.Param, backward: Node, depth: int) -> bool:
-    """Whether a function's parameter is given such a value by each call of it in this file."""
+    """Whether `_is_apart` holds for a parameter's argument in each call of its function in this file."""
     function = enclosing(source, param, (cst.FunctionDef, cst.Lambda))
     if not isinstance(function, cst.FunctionDef) or param.name.value == "self":
         return isinstance(function, cst.FunctionDef)
@@ -197,7 +197,7 @@ def _parameter_is_apart(source: Source, param: cst.Param, backward: Node, depth:
 
 
 def _proposal(source: Source, statement: cst.SimpleStatementLine, untrained: list[cst.Call]) -> list[Proposal]:
-    """The change or the refusal at one backward; none where all of it is done already."""
+    """The change or the refusal at one backward; none if it is done already."""
     site = RewriteSite(ID, Claim.EXACT, source, untrained[0])
     edits: dict[tuple[int, int, str], Edit] = {}
     for call in untrained:
@@ -213,7 +213,7 @@ def _proposal(source: Source, statement: cst.SimpleStatementLine, untrained: lis
 
 
 def _why_not(source: Source, names: list[str]) -> str:
-    """Why gradients of these networks may be needed; '' where nothing says so."""
+    """Why gradients of these networks may be needed; '' if nothing indicates it."""
     for word, reason in _READS.items():
         if word in words(source):
             return f"this file {reason}"
@@ -229,7 +229,7 @@ def _why_not(source: Source, names: list[str]) -> str:
 
 
 def _given_away(source: Source, network: str) -> str:
-    """What gets a network, other than a function or a class of this file; '' where nothing does."""
+    """The function that gets a network and is not in this file; '' if there is none."""
     for call in calls(source.module):
         shown = local_functions(source, called(call)) or local_class(source, called(call)) is not None
         if not shown and called(call) not in _TAKES and any(dotted(arg.value) == network for arg in call.args):
@@ -245,7 +245,7 @@ def _is_function(source: Source, one: cst.Attribute) -> bool:
 def _without_graph(
     source: Source, call: cst.Call, backward: cst.SimpleStatementLine, untrained: list[cst.Call]
 ) -> list[Edit]:
-    """The edits by which what a call gives has no graph in this backward."""
+    """The edits that remove the graph of a call's result from this backward."""
     detached = Edit(source.outer_span(call)[1], source.outer_span(call)[1], ".detach()")
     statement = enclosing(source, call, cst.SimpleStatementLine)
     part = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1 else None
@@ -268,7 +268,7 @@ def _without_graph(
 
 
 def _at_uses(source: Source, made: cst.Assign, names: list[str], backward: Node) -> list[Edit]:
-    """`fake.detach()` where what is trained with later is used in front of the backward."""
+    """The edits that write `fake.detach()` before the backward, for a result that a later training step needs."""
     start, end = source.span(made)[1], source.span(backward)[0]
     found = [
         one

@@ -1,4 +1,4 @@
-"""33: gradients of weights that no optimizer has, as where only the head of a pretrained model is trained."""
+"""33: gradients of weights that no optimizer has, for example if only the head of a pretrained model is trained."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from gpudoc.fix.tree import (
 )
 
 ID = "untrained-part"
-# what a model may be given to
+# functions that may get the model
 _LOOKS = frozenset({"print", "len", "id", "save", "deepcopy", "isinstance", "type", "list", "sum"})
-# by which a file chooses itself what is trained
+# names by which a file itself chooses which weights are trained
 _CHOOSES = frozenset({"requires_grad", "requires_grad_"})
-# what reads gradients of all weights, or decides later which of them are trained
+# names that read gradients of all weights, or decide later which weights are trained
 _READS = {
     "grad": "reads gradients, perhaps those of the part that is not trained",
     "grad_fn": "works with the graph itself",
@@ -45,7 +45,7 @@ _READS = {
 
 
 def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """The one optimizer of a file that has a part of the model whose backward takes time or memory."""
+    """The change or refusal for a file's only optimizer, if it has a part of a model whose backward is measured."""
     lines = set(measured_lines(source, evidence))
     if not any(source.line(one) in lines for one in backwards(source.module)) or _CHOOSES & words(source):
         return []
@@ -75,7 +75,7 @@ def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
 
 
 def _part_of(source: Source, call: cst.Call) -> tuple[str, str] | None:
-    """The model that is run, and the part of it that is all an optimizer gets; None where it gets more."""
+    """The model that runs, and its part that is all the optimizer gets; None if the optimizer gets more."""
     given = argument(call, "params", 0)
     if given is None or not isinstance(given.value, cst.Call) or called(given.value) != "parameters":
         return None
@@ -102,7 +102,7 @@ def _why_not(source: Source, call: cst.Call, whole: str) -> str:
 
 
 def _given_away(source: Source, optimizer: cst.Call, whole: str) -> str:
-    """What gets the model or weights of it, other than a function of this file; '' where nothing does."""
+    """The function that gets the model or its weights and is not in this file; '' if there is none."""
     for one in calls(source.module):
         if one is optimizer or called(one) in _LOOKS:
             continue

@@ -1,4 +1,4 @@
-"""32: a value that each step computes and only some steps use, such as an accuracy that every fiftieth step prints."""
+"""32: a value that each step computes but only some steps use, such as an accuracy printed every 50 steps."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ _MORE = (
     cst.Import, cst.ImportFrom, cst.Raise, cst.While, cst.Assert,
 )  # fmt: skip
 _BUILT_IN = PLAIN_CALLS | {"dict", "set", "any", "all", "isinstance", "type"}
-# functions of torch and NumPy that do more than to compute
+# functions of torch and NumPy that do more than compute
 _ACTS = frozenset({"save", "load", "compile", "savez", "savetxt", "copyto", "put", "place", "putmask", "fill_diagonal"})
-# not what ranks do together, nor what a GPU, a generator or a profiler keeps
+# excludes collectives, and functions with the state of a GPU, a generator or a profiler
 _COMPUTES = Pattern(r"^(?:torch|numpy)\.(?:(?:linalg|special|fft)\.)?\w+$|^torch\.nn\.functional\.\w+$|^math\.\w+$")
 _WRITES = ("out", "inplace")
 
 
 def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """`name = f(...)` at a measured line in a loop, where the next `if` of the same block has all that uses it."""
+    """Changes or refusals for `name = f(...)` at a measured line in a loop, if only the block's next `if` uses it."""
     found: list[Proposal] = []
     for statement in statements(source, measured_lines(source, evidence)):
         names = _names_set(statement)
@@ -59,7 +59,7 @@ def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
 
 
 def _names_set(statement: Node) -> tuple[str, ...]:
-    """The names that a statement sets to what a call gives; empty where it does something else."""
+    """The names that a statement sets to the result of a call; empty if it does something else."""
     if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
         return ()
     part = statement.body[0]
@@ -75,7 +75,7 @@ def _indexes(target: Node) -> bool:
 
 
 def _condition_behind(source: Source, statement: Node) -> cst.If | None:
-    """The next `if` of the same block; None where another compound statement comes before it."""
+    """The next `if` of the same block; None if another compound statement comes first."""
     block = source.parent(statement)
     if not isinstance(block, cst.IndentedBlock):
         return None
@@ -94,7 +94,7 @@ def _is_used_there_alone(source: Source, statement: Node, names: tuple[str, ...]
     for name in names:
         for use in uses(source, scope, name):
             at, inner = source.span(use)[0], scope_of(source, use)
-            # a function may have a variable of that name to itself
+            # a function may have its own variable of that name
             if own_start <= at < own_end or (inner is not scope and _is_local(inner, name)):
                 continue
             if not start <= at < end:
@@ -104,7 +104,7 @@ def _is_used_there_alone(source: Source, statement: Node, names: tuple[str, ...]
 
 
 def _is_local(function: Node, name: str) -> bool:
-    """Whether a function binds a name and does not say that it is another one's."""
+    """Whether a function binds a name without declaring it global or nonlocal."""
     given = isinstance(function, cst.FunctionDef) and name in parameters(function)
     shared = any(isinstance(one, cst.Global | cst.Nonlocal) for one in below(function))
     return not shared and (given or bool(bindings(function, name)))
@@ -138,7 +138,7 @@ def _moved(site: RewriteSite, names: tuple[str, ...], chosen: cst.If) -> Proposa
 
 
 def _between(source: Source, statement: Node, chosen: cst.If, value: Node) -> str:
-    """Why what stands between the value and its use may change it, or its making what stands there."""
+    """Why the lines between a value and its use may not be independent of the value."""
     read = {dotted(one).partition(".")[0] for one in below(value) if isinstance(one, cst.Name | cst.Attribute)}
     if any(True for _ in calls(chosen.test)):
         return "the condition calls a function, which may change something"
@@ -157,7 +157,7 @@ def _between(source: Source, statement: Node, chosen: cst.If, value: Node) -> st
 
 
 def _does_more(source: Source, node: Node, *, depth: int, inside: Function | None = None) -> str:
-    """Why making a value may change something else, or be missed where it is not made; '' where nothing says so."""
+    """Why computing a value may have side effects that other code needs; '' if nothing indicates it."""
     for one in below(node):
         if isinstance(one, _MORE):
             return f"line {source.line(one)} does more than to compute a value"
@@ -178,7 +178,7 @@ def _writes(source: Source, one: cst.Assign | cst.AnnAssign | cst.AugAssign, ins
 
 
 def _is_own(inside: Function | None, name: str) -> bool:
-    """Whether a function makes what a name stands for itself: a number, or an empty list."""
+    """Whether the function itself makes the value of a name: a constant, a list or a dict."""
     made = [one for one in bindings(inside, name) if isinstance(one, cst.Assign)] if inside is not None else []
     return any(is_literal(one.value) or isinstance(one.value, cst.Dict | cst.List) for one in made) and all(
         is_literal(one.value) or isinstance(one.value, cst.Dict | cst.List) or _indexes(one.targets[0].target)

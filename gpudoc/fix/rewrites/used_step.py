@@ -1,4 +1,4 @@
-"""40: a layer over all steps of a sequence, of which one is used."""
+"""40: a layer over all steps of a sequence although only one step is used."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gpudoc.fix.tree import (
 )
 
 ID = "one-step-used"
-# compute each step by itself, from its features alone
+# layers that compute each step separately, only from its features
 _BY_STEP = frozenset(
     {"Linear", "LayerNorm", "RMSNorm", "ReLU", "GELU", "SiLU", "ELU", "LeakyReLU", "Tanh", "Sigmoid", "Identity"}
     | {"Hardtanh", "Mish", "Softplus"}
@@ -32,7 +32,7 @@ _FUNCTIONS = frozenset({"relu", "gelu", "silu", "elu", "leaky_relu", "tanh", "si
 
 
 def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """Measured `scores = self.out(hidden)` of which only `scores[:, -1]` is used."""
+    """Changes for a measured `scores = self.out(hidden)` of which only `scores[:, -1]` is used."""
     found: list[Proposal] = []
     for statement in statements(source, measured_lines(source, evidence)):
         function = function_of(source, statement)
@@ -48,12 +48,12 @@ def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
 
 
 def _outermost(source: Source, statement: Node) -> list[cst.Call]:
-    """Calls in a statement that no other call of a layer takes."""
+    """The calls in a statement that are not arguments of another call."""
     return [one for one in calls(statement) if not isinstance(source.parent(one), cst.Arg)]
 
 
 def _input_of(source: Source, function: Function, call: Node) -> cst.BaseExpression | None:
-    """`hidden` of `self.out(self.norm(hidden))`; None unless every layer works by step and one of them is linear."""
+    """`hidden` in `self.out(self.norm(hidden))`; None unless every layer works by step and one of them is linear."""
     value: cst.BaseExpression | None = call if isinstance(call, cst.Call) else None
     kinds: list[str] = []
     while isinstance(value, cst.Call):
@@ -66,7 +66,7 @@ def _input_of(source: Source, function: Function, call: Node) -> cst.BaseExpress
 
 
 def _layers(source: Source, function: Function, call: cst.Call) -> list[str]:
-    """The kinds of layers that a call runs, each of which works by step; none where one does not, or is not known."""
+    """The kinds of layers that a call runs, all of which work by step; empty if one does not, or is unknown."""
     full = qualified(source, call.func)
     if full.startswith("torch.") and called(call) in _FUNCTIONS:
         return [called(call)]
@@ -86,7 +86,7 @@ def _kinds(source: Source, made: cst.Call) -> list[str]:
     if kind == "Sequential":
         inner = [_kinds(source, one.value) if isinstance(one.value, cst.Call) else [] for one in made.args]
         return [kind for one in inner for kind in one] if all(inner) else []
-    # of several dimensions a norm takes more than the features
+    # a norm over several dimensions uses more than the features
     shape = argument(made, "normalized_shape", 0) if kind in ("LayerNorm", "RMSNorm") else None
     if shape is not None and isinstance(shape.value, cst.Tuple | cst.List):
         return []
@@ -113,7 +113,7 @@ def _step_taken(source: Source, function: Function, call: cst.Call) -> tuple[cst
 
 
 def _step(source: Source, taken: cst.Subscript) -> str:
-    """`-1` of `[:, -1]` and `[:, -1, :]`; '' of everything else."""
+    """`-1` for `[:, -1]` and `[:, -1, :]`; '' for everything else."""
     inside = [one.slice for one in taken.slice]
     if len(inside) not in (2, 3) or any(not is_whole(one) for one in (inside[0], *inside[2:])):
         return ""
@@ -123,7 +123,7 @@ def _step(source: Source, taken: cst.Subscript) -> str:
 
 
 def _taken_before(source: Source, inner: cst.BaseExpression, taken: cst.Subscript, step: str) -> list[Edit]:
-    """The step is taken of what goes into the layers, and nothing of what comes out of them."""
+    """The edits that take the step from the input of the layers instead of their output."""
     end = source.outer_span(inner)[1]
     plain = isinstance(inner, cst.Name | cst.Attribute) or source.span(inner) != source.outer_span(inner)
     start = source.outer_span(inner)[0]

@@ -1,4 +1,4 @@
-"""Names by which rewrites know functions of torch, NumPy, pandas and Python: what is pure, what reads, what changes."""
+"""Names of functions of torch, NumPy, pandas and Python for rewrites: which are pure, which read, which change."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def _set(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# the same numbers each time they are called with the same numbers
+# return the same numbers whenever they are called with the same numbers
 FACTORIES = _set("""
     zeros ones full eye arange linspace logspace tensor as_tensor tril_indices triu_indices array hann_window
     hamming_window
@@ -22,7 +22,7 @@ PURE = FACTORIES | _set("""
     transpose t permute flatten bool float long int half double to logical_not masked_fill cumsum flip diag clone
     size numel contiguous sum mean max min range len list tuple type from_numpy astype device
 """)
-# of numbers and tables, in torch and in NumPy: the same for the same
+# functions of torch and NumPy on numbers and tables: equal results for equal arguments
 PURE_MORE = _set("""
     zeros_like ones_like full_like asarray hypot floor ceil round where clip clamp concatenate vstack hstack tile
     sign tan tanh atan2 arctan2 degrees radians item tolist copy roll rot90 any all kron numpy
@@ -31,17 +31,17 @@ PURE_MORE = _set("""
     einsum matmul mm bmm mv dot norm std var argsort sort topk argmax argmin one_hot searchsorted bucketize gather
     index_select logsumexp softplus
 """)
-# methods that only read what they are called on
+# methods that only read their object
 LOOKS = _set("""
     argmax argmin eq ne gt lt ge le norm std var topk median quantile detach cpu items values keys get format join
     strip named_parameters parameters named_buffers state_dict histc count_nonzero nonzero unique bincount mul div add
     sub matmul mm dot unbind chunk split get_last_lr svd det trace isnan isinf isfinite corrcoef cov logsumexp
 """)
-# what makes a table that nobody else has
+# functions that make a new table, which no other name shares
 FRESH = (FACTORIES | _set("zeros_like ones_like full_like stack cat concatenate tile outer triu tril")) - _set("""
     as_tensor from_numpy asarray
 """)
-# methods that change the table that they are called on
+# methods that change their table
 FILLS = _set("append extend insert fill_ fill masked_fill_ fill_diagonal_ zero_ mul_ add_ sub_ div_ copy_ index_fill_")
 PLAIN_CALLS = _set("""
     range len int float bool str min max abs sum list tuple enumerate zip sorted reversed round pow divmod
@@ -52,7 +52,7 @@ READERS = _set("""
     safetensors.torch.load_file
 """)
 READING = _set("open read_text read_bytes")
-# what may stand around a reader: the same for the same text
+# calls that may surround a reader: equal results for equal text
 PARSING = _set("""
     load loads loadtxt genfromtxt read_csv read_json read_parquet read_pickle read_feather read_excel safe_load
     load_file open read read_text read_bytes readlines splitlines split strip rstrip reader DictReader list dict tuple
@@ -63,32 +63,32 @@ WRITERS = _set("to_csv to_parquet to_json to_pickle savetxt write_text write_byt
 BUILDERS = _set("""
     re.compile tiktoken.get_encoding tiktoken.encoding_for_model
 """)
-# what gives a data set that reads the samples of another one
+# functions that return a data set which reads the samples of another one
 PARTS_OF_DATA = frozenset({"torch.utils.data.Subset", "torch.utils.data.random_split"})
 PRETRAINED = Pattern(r"^transformers\.\w*Tokenizer\w*\.from_pretrained$")
 TRANSFORM = Pattern(
     r"^torchvision\.transforms(?:\.v2)?\."
     r"(?:Compose|Resize|CenterCrop|ToTensor|Normalize|Grayscale|Pad|ConvertImageDtype|ToDtype|ToImage)$"
 )
-# names that scripts give to what was asked for on the command line or in a file
+# usual names for settings from the command line or a file
 OPTIONS = _set("args cfg config opt opts options hparams params FLAGS flags")
-# what takes a value and surely leaves it as it is
+# functions that certainly leave their argument as it is
 READS_ONLY = _set("""
     len tensor array sorted enumerate zip list tuple dict set float int str min max sum isinstance range print any all
     map filter reversed masked_fill masked_select matmul bmm expand_as type_as
 """)
-# methods that change what they are called on
+# methods that change their object
 CHANGING = FILLING | _set("""
     pop popleft popitem clear remove sort reverse fill resize setflags drop add_tokens add_special_tokens
     enable_truncation enable_padding
 """)
-# what these give is another look at the same memory
+# methods that return a view of the same memory
 VIEWS = _set("""
     view view_as reshape t permute transpose squeeze unsqueeze flatten ravel expand narrow select diagonal unbind chunk
     split numpy detach contiguous swapaxes
 """)
 DRAWS = Pattern(r"rand|normal|uniform|bernoulli|multinomial|shuffle|sample|choice|seed|empty")
-# what gives something else the second time, or changes the model
+# layers and functions that return something else the second time, or change the model
 CHANGES_FORWARD = Pattern(
     r"(?i)dropout|drop_?path|batch_?norm|instance_?norm|rrelu|gumbel|bernoulli|multinomial|sample$|spectral_norm"
 )
@@ -97,5 +97,5 @@ STATISTICS = Pattern(r"(?i)batch_?norm|instance_?norm|syncbatch|track_running_st
 
 
 def words_like(source: Source, pattern: Pattern) -> str:
-    """The first name of a file, in alphabetical order, that a pattern finds; '' where it finds none."""
+    """The first name of a file, in alphabetical order, that a pattern finds; '' if there is none."""
     return next((word for word in sorted(words(source)) if pattern.search(word)), "")

@@ -1,4 +1,4 @@
-"""What a data set or a collate function would do in another way in a worker process than in the main one."""
+"""What a data set or a collate function would do differently in a worker process than in the main one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _HANDLES = frozenset(
 )
 _ON_GPU = frozenset({"cuda"})
 _CHANGING = FILLING | {"pop", "popleft", "popitem", "clear", "remove", "sort", "reverse"}
-# give an array that nobody else has
+# functions that return a new array
 _NEW = FRESH | {"empty", "empty_like"}
 _KEEPS = Pattern(r"(?m)rand|shuffle|manual_seed|^[ \t]+global\s|lru_cache|\.sample\(|\.choice")
 _SEEDED = frozenset({"default_rng", "RandomState", "Random"})
@@ -57,7 +57,7 @@ def is_unsharded(source: Source, owner: cst.ClassDef) -> bool:
 
 
 def why_not_in_workers(source: Source, call: cst.Call, owner: cst.ClassDef | None) -> str:
-    """What a worker would do in another way than the main process."""
+    """What a worker would do differently from the main process; '' if nothing was found."""
     context = argument(call, "multiprocessing_context")
     if context is not None:
         return "the loader says how its processes start, which may need more than a number"
@@ -105,7 +105,7 @@ def _last_of(node: cst.Name | cst.Attribute) -> str:
 
 
 def differs_in_worker(source: Source, body: cst.CSTNode, *, depth: int) -> str:
-    """Why the code of a class or a function would give something else in a worker; '' where nothing says so."""
+    """Why the code of a class or a function would give something else in a worker; '' if nothing indicates it."""
     initial = methods(body).get("__init__") if isinstance(body, cst.ClassDef) else None
     name = body.name.value if isinstance(body, cst.ClassDef | cst.FunctionDef) else "the collate function"
     inside = set(below(initial)) if initial is not None else set()
@@ -152,7 +152,7 @@ def differs_in_worker(source: Source, body: cst.CSTNode, *, depth: int) -> str:
 
 
 def _draws(source: Source, call: cst.Call) -> bool:
-    """Whether a call draws random numbers that another process would draw in another way."""
+    """Whether a call draws random numbers that would differ in another process."""
     if local_functions(source, called(call)) and not qualified(source, call.func):
         return False
     parts = f"{qualified(source, call.func)}.{dotted(call.func)}.{called(call)}".split(".")
@@ -160,7 +160,7 @@ def _draws(source: Source, call: cst.Call) -> bool:
 
 
 def _calls_unknown(source: Source, owner: cst.ClassDef) -> str:
-    """A function of this file that draws, where a data set calls what it was given: `self.transform(x)`."""
+    """The reason if a data set calls a function that it was given (`self.transform(x)`) and one in this file draws."""
     own = methods(owner)
     given = [
         call
@@ -182,7 +182,7 @@ def _calls_unknown(source: Source, owner: cst.ClassDef) -> str:
 
 
 def _set_from_outside(source: Source, owner: cst.ClassDef) -> str:
-    """Where the script changes the data set from outside while workers have copies of it."""
+    """The line where the script changes the data set from outside while workers have copies of it."""
     inside = set(below(owner))
     own = {name[5:] for one in inside for name, _ in binding(one) if name.startswith("self.")}
     for one in source.nodes:
@@ -194,7 +194,7 @@ def _set_from_outside(source: Source, owner: cst.ClassDef) -> str:
 
 
 def _changes_outside(source: Source, call: cst.Call) -> str:
-    """The name outside of a function on which it calls what changes it."""
+    """The name of an outside variable that a call in a function changes in place."""
     function = function_of(source, call)
     if function is None or not isinstance(call.func, cst.Attribute) or call.func.attr.value not in _CHANGING:
         return ""
@@ -205,7 +205,7 @@ def _changes_outside(source: Source, call: cst.Call) -> str:
 
 
 def changed_meanwhile(source: Source, call: cst.Call, owner: cst.ClassDef | None) -> str:
-    """Where the script changes what a data set was made of or reads, after the loader was made or in a function."""
+    """The line where the script changes an input of the data set, after the loader was made or in a function."""
     names = {name for part in _made_of(source, call) for name in _read(source, part)}
     own = set(below(owner)) if owner is not None else set()
     if owner is not None:
@@ -222,7 +222,7 @@ def changed_meanwhile(source: Source, call: cst.Call, owner: cst.ClassDef | None
 
 
 def _is_made_there(source: Source, one: cst.CSTNode, name: str) -> bool:
-    """Whether a name stands for an array that the same function makes, so that nobody else has it yet."""
+    """Whether a name stands for an array that the same function makes, so that no other code has it yet."""
     function = function_of(source, one)
     if function is None or name in parameters(function):
         return False
@@ -241,7 +241,7 @@ def _is_made_there(source: Source, one: cst.CSTNode, name: str) -> bool:
 
 
 def _shares_handle(source: Source, body: cst.CSTNode) -> str:
-    """A file or a connection of the script that samples are read through."""
+    """The reason if samples are read through a file or a connection that the script opened."""
     for name in sorted(_read(source, body)):
         for one in bindings(source.module, name):
             value = one.value if isinstance(one, cst.Assign) else None
@@ -251,7 +251,7 @@ def _shares_handle(source: Source, body: cst.CSTNode) -> str:
 
 
 def draws_next_to(source: Source, body: cst.CSTNode) -> str:
-    """A function of another file of the script that samples are made by, where that file draws or keeps something."""
+    """The reason if samples are made by a function of another file of the script that draws or keeps something."""
     for call in calls(body):
         parts = qualified(source, call.func).lstrip(".").split(".")
         file = source.path.parent.joinpath(*parts[:-1]).with_suffix(".py") if len(parts) > 1 else None
@@ -267,7 +267,7 @@ def draws_next_to(source: Source, body: cst.CSTNode) -> str:
 
 
 def _read(source: Source, node: cst.CSTNode) -> set[str]:
-    """The names that stand for values in a node, and not for attributes or keywords."""
+    """The names in a node that stand for values, not for attributes or keywords."""
     found = set()
     for one in below(node):
         above = source.parent(one)
@@ -313,7 +313,7 @@ def _changes_own(call: cst.Call) -> bool:
 
 
 def _is_seeded(source: Source, call: cst.Call) -> bool:
-    """Whether a draw is from a generator that the same function made from a seed, so that it is the same anywhere."""
+    """Whether a draw is from a generator that the same function seeded, so that every process draws the same."""
     if called(call) in _SEEDED:
         return bool(call.args)
     given = argument(call, "generator")

@@ -9,7 +9,7 @@ from gpudoc.fix.source import Node, Source
 from gpudoc.fix.tree import argument, called, calls, function_of, loops_around, qualified
 
 _READING_MODES = ("r", "rb", "rt")
-# what removes a file gives it no other content: that takes one of these, or a write
+# only these calls, or a write, give a file another content; removing it does not
 _MOVES = frozenset(
     {f"os.{name}" for name in ("replace", "rename", "truncate", "link", "symlink")}
     | {f"shutil.{name}" for name in ("copy", "copy2", "copyfile", "copytree", "move")}
@@ -17,9 +17,9 @@ _MOVES = frozenset(
 
 
 def written_later(source: Source, owner: str, *, by_torch: bool) -> str:
-    """The line that may write a file after an object of class `owner` was made; '' where all of them surely ran before.
+    """The line that may write a file after an object of class `owner` was made; '' if all writes certainly ran before.
 
-    `owner` is '' where nothing is made; `by_torch`: what is read may be what `torch.save` wrote.
+    `owner` is '' if no object is made; `by_torch`: the file that is read may come from `torch.save`.
     """
     for call in calls(source.module):
         if _writes(source, call, by_torch=by_torch) and not (owner and _runs_before(source, call, owner)):
@@ -28,7 +28,7 @@ def written_later(source: Source, owner: str, *, by_torch: bool) -> str:
 
 
 def reads_only(source: Source, mode: cst.Arg) -> bool:
-    """Whether a mode of `open` is one for reading alone."""
+    """Whether a mode of `open` only allows reading."""
     return source.code(mode.value).strip("'\"") in _READING_MODES
 
 
@@ -48,7 +48,7 @@ def _runs_before(source: Source, write: Node, owner: str) -> bool:
     """Whether a call runs once, and before each place where an object of the class is made."""
     made = [call for call in calls(source.module) if called(call) == owner]
     named = [one for one in source.nodes if isinstance(one, cst.Name) and one.value == owner]
-    # the class itself is one more; a name that is not called may be called anywhere
+    # the class definition is one more; if a name is used without a call, it may be called anywhere
     if not made or len(named) != len(made) + 1:
         return False
     first = _way_up(source, write)
@@ -56,7 +56,7 @@ def _runs_before(source: Source, write: Node, owner: str) -> bool:
 
 
 def _is_before(source: Source, one: list[Node], other: list[Node]) -> bool:
-    """Whether the ways to two calls part in the same function, the first one's part first."""
+    """Whether the paths to two calls meet in one function, and the path to the first call comes first there."""
     for a in one:
         for b in other:
             if function_of(source, a) is function_of(source, b):
@@ -69,7 +69,7 @@ def _statement(source: Source, node: Node) -> Node:
 
 
 def _way_up(source: Source, node: Node, *, loops: bool = False) -> list[Node]:
-    """A call, the only call of the function that it stands in, and so on to the module; [] where nobody can say."""
+    """A call, the only call of the function that holds it, and so on up to the module; [] if that is not clear."""
     way = [node]
     while (function := function_of(source, way[-1])) is not None:
         if not loops and loops_around(source, way[-1]):

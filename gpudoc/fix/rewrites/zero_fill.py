@@ -25,7 +25,7 @@ from gpudoc.fix.tree import (
 
 ID = "zero-fill"
 _LEAST = 0.03
-# what needs gradients that stay where they are, or reads them while there are none
+# names that need gradients to stay in place, or that read them while there are none
 _NEEDS_TENSORS = {
     "CUDAGraph": "a CUDA graph replays on the same gradient tensors",
     "make_graphed_callables": "a CUDA graph replays on the same gradient tensors",
@@ -38,7 +38,7 @@ _NEEDS_TENSORS = {
 
 
 def find(source: Source, evidence: RunEvidence) -> list[Proposal]:
-    """`zero_grad(set_to_none=False)` at a measured line."""
+    """Changes or refusals for `zero_grad(set_to_none=False)` at a measured line."""
     found: list[Proposal] = []
     for statement in statements(source, measured_lines(source, evidence, least=_LEAST)):
         for call in calls(statement) if isinstance(statement, cst.SimpleStatementLine) else ():
@@ -71,7 +71,7 @@ def _why_not(source: Source, arg: cst.Arg) -> str:
 
 
 def _model_is_hidden(source: Source, call: cst.Call) -> str:
-    """Why it cannot be seen that each step gives all parameters a gradient."""
+    """Why this file does not show that each step gives all parameters a gradient."""
     name = dotted(call.func).rpartition(".")[0]
     made = [one for one in bindings(source.module, name) if isinstance(one, cst.Assign)]
     model = name
@@ -92,7 +92,7 @@ def _model_is_hidden(source: Source, call: cst.Call) -> str:
 
 
 def _steps_without_backward(source: Source, loop: cst.CSTNode) -> str:
-    """Where an optimizer may step although no backward ran since the gradients were dropped."""
+    """The line where an optimizer may step although no backward ran since the gradients were dropped."""
     inside = set(below(loop))
     runs = [one for one in backwards(loop) if not _under_condition(source, one, loop)]
     first = min((source.span(one)[0] for one in runs), default=None)
@@ -115,7 +115,7 @@ def _under_condition(source: Source, node: cst.CSTNode, loop: cst.CSTNode) -> bo
 
 
 def _partial_use(source: Source) -> str:
-    """Where a model of this file may leave parameters without a gradient in some steps."""
+    """The line where a model of this file may leave parameters without a gradient in some steps."""
     for owner in source.nodes:
         if not isinstance(owner, cst.ClassDef) or "Module" not in " ".join(bases(source, owner)):
             continue

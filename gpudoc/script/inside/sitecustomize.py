@@ -1,6 +1,6 @@
 """Python imports this at its start when the folder is on PYTHONPATH: the next sitecustomize first, then the hook.
 
-A script may start any Python, 2.7 too: what is here has to be read by it, and does nothing in one that is too old.
+A script may start any Python, even 2.7: each must be able to read this file, which does nothing in an old version.
 """
 
 import os
@@ -12,7 +12,7 @@ OLDEST = (3, 8)
 
 def hand_on(own):
     # type: (str) -> None
-    """Run the sitecustomize that would have been found without this one; what it raises is for Python to tell."""
+    """Run the sitecustomize that Python would have found without this one; Python itself reports its errors."""
     from importlib.machinery import PathFinder
     from importlib.util import module_from_spec
 
@@ -26,7 +26,7 @@ def hand_on(own):
 
 def enter(own):
     # type: (str) -> None
-    """Start the hook where it was asked for, and leave the path as the script would have it."""
+    """Start the hook if it was asked for, and restore the path that the script expects."""
     try:
         folder = os.environ.get(FOLDER, "")
         if folder and os.path.isdir(folder):
@@ -54,5 +54,5 @@ if __name__ == "sitecustomize":
     else:
         leave(_own)
         sys.modules.pop("sitecustomize", None)
-        # that there is none is for Python to pass over, as without this one
+        # Python ignores it if there is none, as it would without this file
         __import__("sitecustomize")

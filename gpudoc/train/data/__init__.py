@@ -1,1 +1,1 @@
-"""Which sample comes when, and how it is read: the same order for any number of workers and ranks."""
+"""The order of samples, and how they are read: the same order for any number of workers and ranks."""

@@ -1,7 +1,7 @@
-"""The three random generators of a process, watched cheaply: who drew from Python's, NumPy's or torch's?
+"""The three random generators of a process, watched cheaply: was Python's, NumPy's or torch's used?
 
-Reading all state costs 8 µs (Python), 33 µs (NumPy) and 2 µs (torch) a time; a witness, a few bytes of the generator's
-state read in place, costs a tenth of a microsecond and changes whenever somebody draws.
+Reading all state costs 8 µs (Python), 33 µs (NumPy) and 2 µs (torch) each time; a witness (a few bytes of the
+generator's state, read in place) costs a tenth of a microsecond and changes with every draw.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from torch import Tensor
 PYTHON, NUMPY, TORCH = 1, 2, 4
 Witness = Callable[[], object]
 
-# torch's Mersenne Twister: {uint64 seed; int left; bool seeded; uint32 next; uint32 state[624]}, and behind it one
-# normal sample of each kind that was drawn and not given yet: {float, bool}, {double, bool}
+# torch's Mersenne Twister: {uint64 seed; int left; bool seeded; uint32 next; uint32 state[624]}, and after it one
+# normal sample of each type that was drawn but not returned yet: {float, bool}, {double, bool}
 _TORCH_SEED = 0x1F2E3D4C5B6A7988
 _TORCH_HEAD, _TORCH_WORDS, _TORCH_NORMALS_AT, _TORCH_NORMALS = 20, 624, 2520, 24
-# how far into a generator its Mersenne Twister is looked for, which is less than its size
+# how far into a generator to search for its Mersenne Twister; less than the generator's size
 _TORCH_REACH = 512
 
 
@@ -35,7 +35,7 @@ class _NumpyRandom(Protocol):
 
 
 class Snapshot(NamedTuple):
-    """All random state of this process; `numpy` is None as long as nobody imported it, `cuda` without a GPU."""
+    """All random state of this process; `numpy` is None until NumPy is imported, `cuda` is None without a GPU."""
 
     python: object
     numpy: object
@@ -45,7 +45,7 @@ class Snapshot(NamedTuple):
 
 
 class Generators:
-    """Takes and restores snapshots, and says which generators moved between two moments."""
+    """Takes and restores snapshots, and reports which generators moved between two moments."""
 
     def __init__(self, device: torch.device | None = None) -> None:
         self._device = device if device is not None and device.type == "cuda" else None
@@ -56,7 +56,7 @@ class Generators:
         self._last: Snapshot | None = None
 
     def snapshot(self) -> Snapshot:
-        """The state now; about 1 µs while nobody draws. What did not move is not read again."""
+        """The current state; takes about 1 µs if nothing was drawn. Only generators that moved are read again."""
         marks = self._marks()
         last = self._last
         if last is not None and last.marks == marks and self._device is None:
@@ -78,7 +78,7 @@ class Generators:
         return sum(bit for bit, a, b in zip((PYTHON, NUMPY, TORCH), now, before, strict=True) if a != b)
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Put all generators back."""
+        """Restore the state of all generators."""
         python_mark, numpy_mark, _ = self._marks()
         if python_mark != snapshot.marks[0]:
             random.setstate(snapshot.python)  # type: ignore[arg-type]
@@ -104,7 +104,7 @@ class Generators:
 
 
 def seed(generators: int, value: int) -> None:
-    """Seed the generators in the bit set; others stay as they are."""
+    """Seed the generators in the bit set; the rest stay as they are."""
     if generators & TORCH:
         torch.default_generator.manual_seed(value)
     if generators & PYTHON:
@@ -121,14 +121,14 @@ def seed_all(value: int) -> None:
     torch.manual_seed(value)
 
 
-# the place in the state, and two words of it: seeding always sets the first one to 2^31
+# the position in the state, and two of its words: seeding always sets the first word to 2^31
 def _python_witness() -> Witness:
     generator = random._inst
     return _bytes(id(generator) + object.__basicsize__, 12) if _knows_layout() else random.getstate
 
 
 def _knows_layout() -> bool:
-    """Whether this Python keeps {int index; uint32 state[624]} right behind the object's head, tried on a spare one."""
+    """Whether this Python keeps {int index; uint32 state[624]} right after the object's head; tests a spare one."""
     if sys.implementation.name != "cpython":
         return False
     spare = random.Random(1)
@@ -143,7 +143,7 @@ def _numpy_witness() -> Witness:
     import numpy as np
 
     generator = np.random.mtrand._rand
-    # the last word of the state and the place in it
+    # the last word of the state and the position in it
     last = 623 * 4
     try:
         spare = np.random.RandomState(1)
@@ -158,7 +158,7 @@ def _numpy_witness() -> Witness:
 
 
 def _torch_witness() -> Witness:
-    """Reads torch's own generator in place where its layout is the known one, else all of its state."""
+    """A witness that reads torch's generator in place if its layout is known, else all of its state."""
     try:
         address = _place_of(torch.default_generator) + _torch_layout()
     except (AttributeError, LookupError):
@@ -168,9 +168,9 @@ def _torch_witness() -> Witness:
 
 @functools.cache
 def _torch_layout() -> int:
-    """Where a CPU generator keeps its Mersenne Twister, tried on a spare one; LookupError where that is not seen.
+    """The offset of the Mersenne Twister in a CPU generator, found on a spare one; LookupError if it is not found.
 
-    Nothing is seen either while a mode of torch's keeps operators from running, and is looked for again then.
+    It is not found either while a mode of torch keeps operators from running; later calls then search again.
     """
     spare = torch.Generator().manual_seed(_TORCH_SEED)
     known = struct.pack("=Qi?", _TORCH_SEED, 1, True)
@@ -178,7 +178,7 @@ def _torch_layout() -> int:
     if start < 0:
         raise LookupError
     address = _place_of(spare) + start
-    # as torch writes its state down: 24 bytes, then a word in every eight bytes
+    # torch's format of the state: 24 bytes, then one word in every eight bytes
     state = spare.get_state()
     told = ctypes.string_at(state.data_ptr() + 24, 8 * _TORCH_WORDS)
     held = ctypes.string_at(address + _TORCH_HEAD, 4 * _TORCH_WORDS)
@@ -188,7 +188,7 @@ def _torch_layout() -> int:
     before, _ = read()
     for kind in (torch.float32, torch.float64):
         seen = []
-        # the first one draws two and keeps one, which the second one takes without drawing
+        # the first call draws two numbers and keeps one; the second call takes that one without drawing
         for _ in range(2):
             torch.empty((), dtype=kind, device="cpu").normal_(generator=spare)
             seen.append(read())
@@ -204,8 +204,8 @@ def _place_of(generator: torch.Generator) -> int:
 
 
 def _in_place(address: int) -> Callable[[], tuple[object, object]]:
-    """Of torch's generator its seed, its place and two words of its state, which tell the next 624 numbers; and the
-    float and the double that are kept: what lies there while none is kept says nothing, nor does what pads the state.
+    """Reads the seed, the position and two words of torch's state, which determine the next 624 numbers; and the kept
+    float and double. Bytes there mean nothing if no number is kept, and neither does the padding of the state.
     """
     read_state, read_normals = _bytes(address, _TORCH_HEAD + 8), _bytes(address + _TORCH_NORMALS_AT, _TORCH_NORMALS)
 
@@ -220,7 +220,7 @@ class _WholeState:
     """All of torch's state as a witness."""
 
     def __init__(self) -> None:
-        # by words of eight bytes, of which there are 632
+        # 632 words of eight bytes
         self._words = torch.default_generator.get_state().view(torch.int64)
 
     def __eq__(self, other: object) -> bool:
@@ -230,7 +230,7 @@ class _WholeState:
 
 
 def _bytes(address: int, size: int) -> Callable[[], bytes]:
-    # a function of C's: it is called several times a step
+    # a C function, since it is called several times per step
     return memoryview((ctypes.c_char * size).from_address(address)).tobytes
 
 

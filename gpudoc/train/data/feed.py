@@ -1,4 +1,4 @@
-"""Feeds give a step its chunks, which workers read ahead or this process reads on demand; one can start at any step."""
+"""Feeds give a step its chunks, read ahead by workers or on demand by this process; they can start at any step."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _POLL_S = 0.25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderSettings:
-    """How the data is fed."""
+    """The settings of the loader."""
 
     num_workers: int = 0
     prefetch_factor: int = 2
@@ -36,14 +36,14 @@ class Feed(Protocol):
     """A source of batches in the order of the chunks."""
 
     def take(self, chunk: Chunk) -> Batch | None:
-        """The batch of `chunk`, which must be the next one; None when a stop was asked for while waiting."""
+        """The batch of `chunk`, which must be the next one; None if a stop was requested while waiting."""
 
     def close(self) -> None:
         """End the workers."""
 
 
 class WorkerFeed:
-    """Reads ahead in worker processes, over epoch boundaries, waiting in short turns so that a stop is heard."""
+    """Reads ahead in worker processes, across epoch boundaries; waits in short intervals to notice a stop."""
 
     def __init__(self, reader: Reads, chunks: Iterator[Chunk], settings: LoaderSettings, stop: Stop) -> None:
         self._stop = stop
@@ -67,10 +67,10 @@ class WorkerFeed:
         try:
             with defer_signals():
                 self._batches = start_workers(loader, pins=settings.pin_memory)
-            # torch would raise from its SIGCHLD handler at any line of ours; `take` sees a death at its next poll
+            # torch's SIGCHLD handler would raise at any line of gpudoc; `take` sees a worker's death at its next poll
             _leave_unwatched(self._batches)
         except Exception as problem:
-            # one that stays ignores the SIGTERM of multiprocessing's last act, which then waits for it for ever
+            # a remaining worker ignores the SIGTERM that multiprocessing sends at exit, which then waits for it forever
             for worker in self._started():
                 worker.kill()
             if (explained := _explain(problem)) is problem:
@@ -79,7 +79,7 @@ class WorkerFeed:
         self._workers = self._started()
 
     def take(self, chunk: Chunk) -> Batch | None:
-        """The next batch; GpudocError when a worker died or the data set raised."""
+        """The next batch; GpudocError if a worker died or the data set raised."""
         while True:
             if self._stop.asked:
                 return None
@@ -105,7 +105,7 @@ class WorkerFeed:
         return self._stop.asked
 
     def close(self) -> None:
-        """End the workers; one that is busy with a sample is killed, since its work is not wanted any more."""
+        """Kill the workers: the samples that they still read are no longer needed."""
         for worker in self._workers:
             worker.kill()
         shut_down = getattr(self._batches, "_shutdown_workers", None)
@@ -119,7 +119,7 @@ class WorkerFeed:
 
 
 class _Sent:
-    """The chunks, remembered as they are handed out, since answers come back in the same order."""
+    """The chunks; remembers each one sent to the workers, since batches come back in the same order."""
 
     def __init__(self, chunks: Iterator[Chunk], sent: deque[Chunk]) -> None:
         self._chunks = chunks
@@ -132,7 +132,7 @@ class _Sent:
 
 
 class Feeds:
-    """Opens feeds: again after a rescue, at another position and with another micro batch."""
+    """Opens feeds; after a rescue opens another one at a different position and with a different micro batch."""
 
     def __init__(self, reader: Reads, settings: LoaderSettings, stop: Stop) -> None:
         self.reader = reader
@@ -142,7 +142,7 @@ class Feeds:
             reader.should_stop = lambda: stop.asked
 
     def place(self) -> bytes | None:
-        """Where a stream that keeps its place stands; None for any other, and where workers read ahead of the step."""
+        """The position of a stream that keeps its place; None for other data sets, or if workers read ahead."""
         ahead = self.settings.num_workers > 0
         return self.reader.place() if isinstance(self.reader, StreamReader) and not ahead else None
 
@@ -154,7 +154,7 @@ class Feeds:
 
 
 def _leave_unwatched(iterator: object) -> None:
-    """Tell torch that it need not report these workers' deaths; its SIGCHLD handler raises otherwise."""
+    """Tell torch not to report these workers' deaths; otherwise its SIGCHLD handler raises."""
     remove = getattr(torch._C, "_remove_worker_pids", None)
     if remove is not None and getattr(iterator, "_worker_pids_set", False):
         remove(id(iterator))
@@ -172,7 +172,7 @@ def _as_it_is(batch: Batch) -> Batch:
 
 def _explain(problem: Exception) -> Exception:
     text = str(problem)
-    # a worker that dies while it hands a batch over closes the socket that the tensors' descriptors come through
+    # a worker that dies while it sends a batch closes the socket that carries the tensors' descriptors
     cut_off = isinstance(problem, ConnectionError | EOFError)
     if cut_off or "exited unexpectedly" in text or "killed by signal" in text:
         text = text or "its connection broke"

@@ -1,6 +1,6 @@
-"""Which sample comes when, as a pure function of (seed, epoch, position): resume needs one number, the step.
+"""The order of samples, a pure function of (seed, epoch, position): resume needs only one number, the step.
 
-Neither workers nor the micro batch nor the number of ranks change the order.
+Workers, the micro batch and the number of ranks do not change the order.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpudoc.errors import GpudocError
 
 if TYPE_CHECKING:
-    # who only reckons with batches need not import torch
+    # code that only computes with batches need not import torch
     import torch
 
 _MASK = (1 << 64) - 1
-# the samples of a stream without a length: it has one epoch, which no run comes to the end of
+# the samples of a stream without a length: it has one epoch, which no run completes
 ENDLESS = 1 << 62
 
 
@@ -57,7 +57,7 @@ class Order:
         return -(-self.num_samples // self.global_batch)
 
     def with_micro_batch(self, micro_batch: int) -> Order:
-        """The same order in smaller or larger bites."""
+        """The same order with smaller or larger micro batches."""
         return replace(self, micro_batch=micro_batch)
 
     def span(self, step: int) -> tuple[int, int, int]:
@@ -77,7 +77,7 @@ class Order:
         return end - start
 
     def chunks(self, step: int) -> list[Chunk]:
-        """This rank's micro batches of a step: as many on every rank, the last ones smaller or weightless."""
+        """This rank's micro batches of a step: the same number on every rank, the last ones smaller or weightless."""
         epoch, start, end = self.span(step)
         if self.world == 1 and end - start <= self.micro_batch:
             return [Chunk(step, epoch, start, self.indices(epoch, start, end), True)]
@@ -109,8 +109,8 @@ class Order:
         return tuple(self._permutations[epoch][start:end])
 
     def _shuffle(self, epoch: int) -> None:
-        # the loader reads ahead into the next epoch while a rescue may still ask for this one; what is older goes
-        # before the new one comes, so that no epoch takes more memory than the second
+        # the loader reads ahead into the next epoch while a rescue may still need this one; older permutations are
+        # freed before a new one is created, so that no epoch takes more memory than the second
         for old in [known for known in self._permutations if known < epoch - 1]:
             del self._permutations[old]
         import torch
@@ -124,7 +124,7 @@ def _compact(drawn: torch.Tensor) -> array[int]:
     import torch
 
     code, dtype = ("i", torch.int32) if len(drawn) < 1 << 31 else ("q", torch.int64)
-    # written in place: a copy on the way would make the heap grow at a limit
+    # written in place: a temporary copy would make the heap grow at a memory limit
     found = array(code, (0,)) * len(drawn)
     torch.frombuffer(found, dtype=dtype).copy_(drawn)
     return found
@@ -145,7 +145,7 @@ def accumulation(global_batch: int, micro_batch: int, world: int) -> int:
 
 
 def auto_global_batch(*, reference: int, micro_batch: int, world: int, num_samples: int) -> int:
-    """The global batch that `auto` means: what the devices hold at once, but at least the reference batch, at most
+    """The global batch for `auto`: the samples that the devices hold at once, but at least the reference batch, at most
     8 times that, and at most a fiftieth of the data set."""
     if num_samples < 1:
         raise GpudocError("the data set is empty")

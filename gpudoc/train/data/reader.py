@@ -1,4 +1,4 @@
-"""A data set that is read by index, seen chunk by chunk, with every sample's randomness its own."""
+"""A data set that is read by index, in chunks; every sample has its own randomness."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from gpudoc.train.data.order import Chunk, sample_seed
 from gpudoc.workload.batch import Batch, map_tensors
 from gpudoc.workload.build import Collate, Dataset
 
-# begins the note on what a data set raises
+# the beginning of the note on an error of a data set
 SAMPLE_NOTE = "gpudoc: while reading sample"
 
 
 class StoppedError(Exception):
-    """A stop was asked for while samples were read only to be passed over."""
+    """A stop was requested while samples were being read only to be skipped."""
 
 
 class Reads(Protocol):
-    """A data set seen by chunk."""
+    """A data set that is read by chunk."""
 
     snapshot: draws.Snapshot | None
 
     def __getitem__(self, chunk: Chunk) -> Batch:
-        """The chunk's batch; the process's own random state is as before."""
+        """The chunk's batch; leaves the process's random state unchanged."""
 
 
 class Reader(torch.utils.data.Dataset[Batch]):
-    """The data set seen by chunk. A generator that the data set was seen to draw from is seeded before each sample
+    """The data set, read by chunk. If it draws from a generator, that generator is seeded before each sample
     by (seed, epoch, position), so that augmentation depends neither on workers nor on where a run was interrupted.
 
-    The first chunk in which anything is drawn is read again, seeded; a data set that draws nothing pays 3 µs a chunk.
+    The first chunk that draws is read again with seeds; a data set that draws nothing costs 3 µs per chunk.
     """
 
     def __init__(self, dataset: Dataset, collate: Collate | None, seed: int) -> None:
@@ -46,7 +46,7 @@ class Reader(torch.utils.data.Dataset[Batch]):
 
     @property
     def drawn(self) -> int:
-        """Bits of the generators that the data set was seen to draw from in this process."""
+        """Bits of the generators from which the data set has drawn in this process."""
         return self._drawn
 
     def __getitem__(self, chunk: Chunk) -> Batch:
@@ -72,7 +72,7 @@ class Reader(torch.utils.data.Dataset[Batch]):
         return {**self.__dict__, "_generators": None, "snapshot": None}
 
     def _samples(self, chunk: Chunk) -> list[object]:
-        """The chunk's samples, seeded where the data set draws; a failure names the sample."""
+        """The chunk's samples, seeded if the data set draws; a failure names the sample."""
         samples: list[object] = []
         index = -1
         try:
@@ -81,7 +81,7 @@ class Reader(torch.utils.data.Dataset[Batch]):
                     draws.seed(self._drawn, sample_seed(self._seed, chunk.epoch, chunk.position + offset))
                 samples.append(self._dataset[index])
         except Exception as problem:
-            # a note travels with a worker's traceback; Python 3.10 has none
+            # a note travels with a worker's traceback; Python 3.10 does not have notes
             if hasattr(problem, "add_note"):
                 problem.add_note(f"{SAMPLE_NOTE} {index}")
             raise
@@ -92,7 +92,7 @@ class Reader(torch.utils.data.Dataset[Batch]):
             batched = getattr(self._dataset, "__getitems__", None)
             return self._collate(batched(list(chunk.indices)) if batched else self._samples(chunk))
         samples = self._samples(chunk)
-        # a collate that draws (masking, mixing) gets a seed of its own, set apart from every sample's
+        # a collate that draws (masking, mixing) gets a separate seed, different from every sample's
         draws.seed(self._drawn, sample_seed(self._seed + 1, chunk.epoch, chunk.position))
         return self._collate(samples)
 
@@ -105,7 +105,7 @@ class DirectFeed:
         self._pin = pin_memory
 
     def take(self, chunk: Chunk) -> Batch | None:
-        """The batch, read now; None when a stop came while a stream was read up to it."""
+        """The batch, read now; None if a stop came while a stream was read up to it."""
         try:
             batch = self._reader[chunk]
         except StoppedError:

@@ -1,4 +1,4 @@
-"""Data sets that can only be iterated: read from the beginning, each sample with its own randomness, by position."""
+"""Data sets that can only be iterated: read from the beginning; each sample's randomness depends on its position."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpudoc.train.data.reader import Reader, Reads, StoppedError
 from gpudoc.workload.batch import Batch
 from gpudoc.workload.build import Collate, Dataset, Workload, is_stream
 
-# what a worker that is not a fork starts without: it opens the stream itself
+# attributes that are not sent to a worker that is not a fork: it opens the stream itself
 _NOT_SENT: Mapping[str, object] = {
     "snapshot": None,
     "should_stop": None,
@@ -30,13 +30,13 @@ _ALL = draws.PYTHON | draws.NUMPY | draws.TORCH
 
 @runtime_checkable
 class KeepsPlace(Protocol):
-    """A data set that can say where it is, and go on from there at its next `iter()`."""
+    """A data set that can save its position, and continue from there at its next `iter()`."""
 
     def state_dict(self) -> Mapping[str, object]:
-        """The place of the sample after the last one that was given."""
+        """The position after the last returned sample."""
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
-        """Take a place."""
+        """Set the position."""
 
 
 def keeps_place(dataset: Dataset) -> bool:
@@ -45,10 +45,10 @@ def keeps_place(dataset: Dataset) -> bool:
 
 
 class StreamReader(torch.utils.data.Dataset[Batch]):
-    """An iterable data set seen by chunk, whose indices are positions in the stream; those in between are passed over.
+    """An iterable data set read by chunk. The indices are positions in the stream; positions in between are skipped.
 
     Every rank reads the same stream and keeps its own positions, so the samples of a step do not depend on the number
-    of ranks. A stream without a length begins again when it ends. `set_epoch(pass)` is called where there is one.
+    of ranks. A stream without a length begins again when it ends. `set_epoch(pass)` is called if it exists.
     """
 
     def __init__(self, dataset: Dataset, collate: Collate | None, seed: int, length: int = ENDLESS) -> None:
@@ -91,8 +91,8 @@ class StreamReader(torch.utils.data.Dataset[Batch]):
         return {**self.__dict__, **_NOT_SENT, "_kept": {}}
 
     def place(self) -> bytes | None:
-        """Where the stream is, as a file that torch.load reads with weights_only; None when the data set cannot say, or
-        says it in objects that such a file may not hold."""
+        """The position of the stream, as a file that torch.load reads with weights_only; None if the data set cannot
+        give it, or gives objects that such a file may not hold."""
         if not isinstance(self._dataset, KeepsPlace) or self._samples is None:
             return None
         place = {
@@ -110,12 +110,12 @@ class StreamReader(torch.utils.data.Dataset[Batch]):
         return buffer.getvalue()
 
     def go_to(self, place: Mapping[str, object]) -> None:
-        """Begin at a `place` of an earlier run, when the first sample is read."""
+        """Begin at a `place` of an earlier run; takes effect when the first sample is read."""
         self._place = place
 
     def _sample(self, chunk: Chunk, index: int) -> object:
         if index in self._kept:
-            # a step that ran out of memory is done again, and a stream does not go back
+            # a step that ran out of memory is repeated, but a stream cannot go back
             return self._kept[index]
         if chunk.weightless and self._last is not None:
             return self._last
@@ -137,7 +137,7 @@ class StreamReader(torch.utils.data.Dataset[Batch]):
             cast(KeepsPlace, self._dataset).load_state_dict(cast("Mapping[str, object]", place["state"]))
         self._begin_pass()
         if self._position:
-            # its end may come at once, which does not make it empty
+            # it may end immediately here without being empty
             self._pass_began = -1
 
     def _begin_pass(self) -> None:
@@ -165,7 +165,7 @@ class StreamReader(torch.utils.data.Dataset[Batch]):
                         "last checkpoint",
                         exit_code=ExitCode.BAD_ANSWER,
                     ) from problem
-                # an iterator that raised has ended: the next one begins anew and passes over what was read
+                # an iterator that raised has ended: the next one starts over and skips what was read
                 self._epoch = -1
                 raise
             self._position += 1
@@ -189,14 +189,14 @@ class StreamReader(torch.utils.data.Dataset[Batch]):
 
 
 def length_of(workload: Workload) -> int:
-    """Samples in an epoch; ENDLESS for a stream that has no length."""
+    """Samples in an epoch; ENDLESS for a stream without a length."""
     return workload.num_samples if isinstance(workload.dataset, Sized) or not workload.is_stream else ENDLESS
 
 
 def most_workers(workload: Workload) -> int | None:
     """The most loader workers that the training set can use; None: any number.
 
-    Two would each read the whole stream, and one reads ahead of the place that a checkpoint must name.
+    Two workers would each read the whole stream; even one reads ahead of the position that a checkpoint must save.
     """
     if not workload.is_stream:
         return None
@@ -204,14 +204,14 @@ def most_workers(workload: Workload) -> int | None:
 
 
 def reader_of(workload: Workload, seed: int) -> Reads:
-    """The training set seen by chunk."""
+    """The training set, read by chunk."""
     if workload.is_stream:
         return StreamReader(workload.dataset, workload.collate, seed, length_of(workload))
     return Reader(workload.dataset, workload.collate, seed)
 
 
 def eval_reader_of(workload: Workload, seed: int) -> Reads | None:
-    """The eval set seen by chunk, None when there is none; GpudocError for a stream without a length."""
+    """The eval set, read by chunk, None if there is none; GpudocError for a stream without a length."""
     dataset = workload.eval_dataset
     if dataset is None:
         return None
@@ -225,7 +225,7 @@ def eval_reader_of(workload: Workload, seed: int) -> Reads | None:
 
 
 def first_batch(workload: Workload, seed: int) -> Batch:
-    """A batch of the first sample alone; a stream that keeps its place is put back."""
+    """A batch of only the first sample; resets a stream that keeps its place."""
     dataset = workload.dataset
     place = dataset.state_dict() if workload.is_stream and isinstance(dataset, KeepsPlace) else None
     batch = reader_of(workload, seed)[Chunk(0, 0, 0, (0,), True)]

@@ -1,1 +1,1 @@
-"""Step after step, and what comes between two: samples, log points, evaluations, checkpoints, rescue."""
+"""The loop over steps, and the work between them: samples, log points, evaluations, checkpoints, rescue."""

@@ -1,4 +1,4 @@
-"""What happens between two steps when it is due: evaluation and checkpoints."""
+"""Evaluation and checkpoints, run between two steps when they are due."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpudoc.train.meter.meters import clock
 
 
 class Boundary:
-    """Acts at step boundaries, once in a number of steps. `due_at` is the next step at which anything must be done."""
+    """Acts at step boundaries, each time after a number of steps. `due_at` is the next step with anything to do."""
 
     def __init__(
         self, saving: Saving, evaluation: Evaluation | None, *, checkpoint_every: int, eval_every: int
@@ -31,7 +31,7 @@ class Boundary:
         return None if self._evaluation is None else self._evaluation.last
 
     def act(self, step: int) -> Iterator[Event]:
-        """Do what is due after `step`."""
+        """Run everything that is due after `step`."""
         saving = self.saving
         yield from saving.collect()
         yield from saving.tell()
@@ -46,7 +46,7 @@ class Boundary:
         if gained or saving.waits or (self._checkpoint_every and step % self._checkpoint_every == 0):
             began = clock()
             if gained:
-                # these very weights are the best: a step later they are others
+                # exactly these weights are the best: the next step changes them
                 yield from saving.collect(wait=True)
             saving.save()
             self._meter.checkpoint += clock() - began
@@ -54,7 +54,7 @@ class Boundary:
         self._plan(step)
 
     def close(self) -> Iterator[Event]:
-        """Save the last state; GpudocError when it cannot be written."""
+        """Save the last state; GpudocError if it cannot be written."""
         began = clock()
         yield from self.saving.close()
         self._meter.checkpoint += clock() - began

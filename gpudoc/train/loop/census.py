@@ -1,6 +1,6 @@
-"""Where the memory of a step goes at its highest moment, by watching one step: what autograd keeps, for which module.
+"""The use of memory at the peak of a step, found by watching one step: what autograd keeps, for which module.
 
-The caching allocator says how much is held at every moment, so that what nobody claims has a size, too.
+The caching allocator reports how much is held at every moment, so the unexplained rest has a size, too.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ from gpudoc.train.step.step import Stepper
 
 # the first step in which every optimizer has its state
 _STEP = 3
-# CUDA's caching allocator hands out memory in such pieces
+# CUDA's caching allocator allocates memory in pieces of this size
 _PIECE_BYTES = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeakComposition:
-    """The bytes of the highest moment of step `step`; the parts add up to `peak_bytes`.
+    """The bytes at the peak of step `step`; the parts add up to `peak_bytes`.
 
-    `activations` are what autograd kept, by the module that ran; empty when that could not be watched, and then `why`
-    says so and they are part of the rest. The rest: temporary results, workspaces and buffers on a GPU; on a CPU all
-    else that the process holds. `reserved_bytes` is what the allocator had taken from the GPU then; None on a CPU.
+    `activations` are the bytes that autograd kept, by the module that ran; empty if they could not be watched, and then
+    `why` gives the reason and they are part of the rest. The rest: temporary results, workspaces and buffers on a GPU;
+    everything else in the process on a CPU. `reserved_bytes` is the memory that the allocator had taken from the GPU at
+    the peak; None on a CPU.
     """
 
     step: int
@@ -45,7 +46,7 @@ class PeakComposition:
     why: str = ""
 
     def parts(self) -> dict[str, int]:
-        """Bytes by what they are for."""
+        """Bytes by purpose."""
         known = {"weights": self.weights, "gradients": self.gradients, "optimizer": self.optimizer}
         if not self.why:
             known["activations"] = sum(self.activations.values())
@@ -70,7 +71,7 @@ class PeakComposition:
 
 @dataclass(slots=True)
 class _Highest:
-    """The highest moment so far, and what was known to live in it."""
+    """The peak so far, and the memory that was known to be in use then."""
 
     total: int = -1
     reserved: int | None = None
@@ -79,7 +80,7 @@ class _Highest:
 
 
 class Census:
-    """Watches the third step of a process; `advance` hears when a step has ended, and nothing else costs anything."""
+    """Watches the third step of a process; `advance` is called after each step, and nothing else has a cost."""
 
     def __init__(self, stepper: Stepper, course: Course) -> None:
         self._stepper = stepper
@@ -95,7 +96,7 @@ class Census:
         return self.found is None
 
     def advance(self) -> None:
-        """A step ended: begin to watch, or take in what was seen."""
+        """A step ended: begin to watch, or store the result."""
         self._steps += 1
         if self._watch is not None:
             watch, self._watch = self._watch, None
@@ -103,7 +104,7 @@ class Census:
             if self._micro_batch == self._course.order.micro_batch:
                 self.found = watch.composition(self._course.progress.step)
                 return
-            # memory ran out meanwhile: what was seen is of another micro batch
+            # memory ran out meanwhile: the result belongs to another micro batch
         if self._steps >= _STEP - 1:
             self._micro_batch = self._course.order.micro_batch
             self._watch = _Watch(self._stepper)
@@ -115,14 +116,14 @@ class Census:
             self._watch = None
 
     def document(self) -> MemorySeen:
-        """What was found, or why nothing was."""
+        """The result as plain data, or the reason why there is none."""
         if self.found is None:
             return {"because": f"fewer than {_STEP} steps were trained"}
         return self.found.document()
 
 
 class _Watch:
-    """The hooks of one step. Looks at the allocator whenever something that it counts begins or ends to live."""
+    """The hooks of one step. Reads the allocator whenever an object that it counts is created or freed."""
 
     def __init__(self, stepper: Stepper) -> None:
         parts = stepper.parts
@@ -133,7 +134,7 @@ class _Watch:
         self._running: list[str] = []
         self._weights = _sizes([*parts.model.parameters(), *parts.model.buffers()], parts.device)
         self._gradients: dict[int, int] = {}
-        # by storage: kept so that it can be heard to end, its size, and the module that ran
+        # by storage: a reference that reports its end, its size, and the module that ran
         self._kept: dict[int, tuple[weakref.ref[torch.UntypedStorage], int, str]] = {}
         self._activations: dict[str, int] = {}
         self._highest = _Highest()
@@ -155,10 +156,10 @@ class _Watch:
             self._saved = None
 
     def composition(self, step: int) -> PeakComposition:
-        """What the watched step, which was `step`, held at its highest moment."""
+        """The memory that the watched step, number `step`, held at its peak."""
         highest, held = self._highest, owned(self._stepper)
         views = any(_is_view(p.grad) for p in self._stepper.parameters if p.grad is not None)
-        # in views of the buckets of an exchange gradients have their memory all the time; unwatched, no other is known
+        # gradients that are views of exchange buckets hold memory all the time; without a watch nothing else is known
         gradients = held["gradients"] if views or self.why else highest.gradients
         known = held["weights"] + held["optimizer"] + gradients + sum(highest.activations.values())
         return PeakComposition(
@@ -185,7 +186,7 @@ class _Watch:
         self._saved.__enter__()
 
     def _forget(self) -> None:
-        """Start to count from here; the run's own peak is kept."""
+        """Start to count from here; the peak of the run is kept."""
         self._highest = _Highest()
         if self._on_gpu:
             meter = self._stepper.meter
@@ -195,7 +196,7 @@ class _Watch:
     def _enter(self, module: nn.Module, _: object) -> None:
         if not self._running and torch.is_grad_enabled():
             if not self._has_begun:
-                # what came since the step before, an evaluation say, is not of this step
+                # memory used since the previous step, for example by an evaluation, does not belong to this step
                 self._forget()
             self._has_begun = True
             of_before = (p.grad for p in self._stepper.parameters if p.grad is not None)
@@ -219,7 +220,7 @@ class _Watch:
         return tensor
 
     def _ender(self, key: int) -> Callable[[object], None]:
-        # called in the interpreter's last moments as well, so it takes what it needs with it
+        # also called while the interpreter shuts down, so it holds all that it needs
         def ended(_: object) -> None:
             known = self._kept.pop(key, None)
             if known is not None:
@@ -229,8 +230,8 @@ class _Watch:
         return ended
 
     def _hear(self, parameter: torch.Tensor) -> RemovableHandle:
-        # a hook of the parameter's own would be called in every later backward, also after it was removed; one of the
-        # node that adds to its gradient goes with the node, which autograd makes anew for each graph
+        # a hook on the parameter would be called in every later backward, even after its removal; a hook on the node
+        # that adds to its gradient disappears with the node, which autograd creates again for each graph
         node = get_gradient_edge(parameter).node
         self._nodes.append(node)
         return node.register_hook(lambda *_: self._grown(parameter))
@@ -241,7 +242,7 @@ class _Watch:
             self._gradients.update(_sizes([parameter.grad], self._device))
 
     def _look(self) -> None:
-        """Record the highest moment since the last look; nothing that is counted was made or freed since."""
+        """Record the peak since the last look; no counted object was created or freed since then."""
         gradients = sum(self._gradients.values())
         total, reserved = gradients + sum(self._activations.values()), None
         if self._on_gpu:
@@ -268,7 +269,7 @@ def owned(stepper: Stepper) -> dict[str, int]:
 
 
 def _sizes(tensors: Iterable[torch.Tensor], device: torch.device) -> dict[int, int]:
-    """Bytes by storage of what lies on the device."""
+    """Bytes by storage of the tensors on the device."""
     storages = [own_part(tensor).untyped_storage() for tensor in tensors if tensor.device.type == device.type]
     return {storage._cdata: _size(storage, device) for storage in storages}
 
@@ -279,7 +280,7 @@ def _size(storage: torch.UntypedStorage, device: torch.device) -> int:
 
 
 def _why_not(stepper: Stepper) -> str:
-    """Why what autograd keeps cannot be watched; empty when it can."""
+    """The reason why autograd's tensors cannot be watched; empty if they can."""
     if hasattr(stepper.parts.forward, "_orig_mod"):
         return "what compiled code keeps cannot be observed"
     return "what ranks gather temporarily looks the same as what they keep" if stepper.parts.ranks.is_sharded else ""

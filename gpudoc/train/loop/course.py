@@ -1,4 +1,4 @@
-"""Where a run is: how far it came, how its samples are cut into micro batches, and at which step it ends."""
+"""The course of a run: its progress, the division of samples into micro batches, and its last step."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ class Course:
     end_step: int
 
     def take_micro_batch(self, size: int) -> None:
-        """Cut the same global batch into micro batches of `size` from the next step on."""
+        """Divide the same global batch into micro batches of `size` from the next step on."""
         self.order = self.order.with_micro_batch(size)
         self.progress.micro_batch = size
 
 
 class Metrics(Protocol):
-    """What takes the rows of metrics.jsonl."""
+    """The writer of metrics.jsonl."""
 
     def add(self, document: Mapping[str, object]) -> None:
         """Write one row."""
 
 
 class Lesson(Protocol):
-    """What carries a rescue to the next run."""
+    """Passes a rescue on to the next run."""
 
     def remember(self, rescue: Rescue, accumulation: int, recomputes: Policy) -> None:
         """Begin the next run with the rescue's micro batch."""
@@ -44,16 +44,16 @@ class Lesson(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rescues:
-    """Where a rescue is written down. `lesson` is None on every rank but the first."""
+    """Records rescues. `lesson` is None on every rank except the first."""
 
     course: Course
     metrics: Metrics
     lesson: Lesson | None = None
 
     def record(self, event: Rescued) -> Iterator[Event]:
-        """Write the rescue into the checkpoint's state and metrics.jsonl, one in training for the next run too.
+        """Write the rescue into the checkpoint's state and metrics.jsonl, and save one in training for the next run.
 
-        It is reported afterwards. A full disk does not end training: the next run is then rescued as this one was.
+        Then report it. A full disk does not end training: the next run then needs the same rescue.
         """
         progress, order = self.course.progress, self.course.order
         progress.rescues.append(event.document())

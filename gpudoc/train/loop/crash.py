@@ -1,4 +1,4 @@
-"""What a rank that could not go on where no vote was possible leaves for the ranks that are started after it."""
+"""Messages for the next ranks from a rank that failed where ranks could not vote."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Phase = Literal["train", "evaluate"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restart:
-    """Where word is left for the ranks that are started next, and of which run; without `rescue` no smaller batch."""
+    """The folder for messages to the ranks that are started next, and the run; without `rescue` no smaller batch."""
 
     folder: Path
     course: Course
@@ -32,7 +32,7 @@ class Restart:
 
 
 def leave_smaller_batch(restart: Restart, seen: str, phase: Phase = "train") -> None:
-    """Write down the micro batch to start again with; GpudocError when there is no smaller one."""
+    """Write down the micro batch for the restart; GpudocError if there is no smaller one."""
     order, progress = restart.course.order, restart.course.progress
     before = order.micro_batch if phase == "train" else progress.eval_batch
     where = f"at step {progress.step}" if phase == "train" else "in evaluation"
@@ -53,7 +53,7 @@ def leave_unused(restart: Restart) -> None:
 
 
 def take_over(restart: Restart, ranks: Ranks, rescues: Rescues) -> Iterator[Event]:
-    """Do as the ranks before left it, the same on all ranks; a smaller batch is recorded as their rescue."""
+    """Apply the messages of the previous ranks on all ranks; a smaller batch is recorded as their rescue."""
     course, progress = restart.course, restart.course.progress
     unused = on_rank_0(ranks, lambda: _take(restart.folder / UNUSED_FILE))
     progress.reduce_after_backward |= unused is not None

@@ -1,4 +1,4 @@
-"""The eval set's mean loss in the precision of training; hears a stop, and survives an out-of-memory error."""
+"""The eval set's mean loss in the precision of training; obeys a stop, and survives an out-of-memory error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from gpudoc.workload.batch import Batch, shapes, to_device
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationOutcome:
-    """`loss` is None when a stop came first; `shrunk` lists (from, to, shapes) of every out-of-memory error."""
+    """`loss` is None if a stop came first; `shrunk` lists (from, to, shapes) of every out-of-memory error."""
 
     loss: float | None
     num_samples: int
@@ -35,11 +35,11 @@ class EvaluationOutcome:
 
 
 class TooLarge(Exception):  # noqa: N818
-    """One sample at a time does not fit; the argument names its shapes."""
+    """Even a single sample does not fit; the argument names its shapes."""
 
 
 def evaluate(parts: Parts, feeds: Feeds, order: Order, stop: Stop) -> EvaluationOutcome:
-    """The item-weighted mean loss over one epoch of `order`; the model's mode and random state are as before."""
+    """The item-weighted mean loss over one epoch of `order`; leaves the model's mode and the random state unchanged."""
     shrunk: list[tuple[int, int, str]] = []
     with evaluating(parts):
         while True:
@@ -61,7 +61,7 @@ def evaluate(parts: Parts, feeds: Feeds, order: Order, stop: Stop) -> Evaluation
 
 @contextmanager
 def evaluating(parts: Parts) -> Iterator[None]:
-    """The model in eval mode and without gradients; its modes and the random state come back afterwards."""
+    """The model in eval mode and without gradients; restores its modes and the random state afterwards."""
     generators = Generators(parts.device)
     before = generators.snapshot()
     modes = [(module, module.training) for module in parts.model.modules()]
@@ -92,7 +92,7 @@ def _once(parts: Parts, feeds: Feeds, order: Order, stop: Stop) -> float | str |
                 seen = _memory_alone(in_data(problem, chunk.indices), problem)
                 flags = OOM
             if parts.ranks.is_sharded:
-                # their forward waits for every rank, so no vote can be taken after one that failed
+                # forward waits for every rank, so ranks cannot vote after one has failed in it
                 flags = parts.ranks.vote(flags)
             if not flags:
                 try:
@@ -120,7 +120,7 @@ def _once(parts: Parts, feeds: Feeds, order: Order, stop: Stop) -> float | str |
 
 
 def _memory_alone(told: GpudocError, problem: Exception) -> str:
-    """What a `problem` that is a lack of memory said; any other is raised as it is."""
+    """The message of a `problem` that is a lack of memory; raises `told` for any other."""
     if not is_out_of_memory(problem):
         raise told from problem
     return told.message

@@ -22,7 +22,7 @@ from gpudoc.workload.build import Dataset, ReportsEvaluation
 
 @dataclass(kw_only=True)
 class Evaluation:
-    """Evaluates on the eval set. `patience` evaluations without gain end the run, 0: never."""
+    """Evaluates on the eval set. `patience` evaluations without improvement end the run; 0: never."""
 
     parts: Parts
     feeds: Feeds
@@ -34,7 +34,7 @@ class Evaluation:
     last: Evaluated | None = field(default=None, init=False)
 
     def run(self, step: int) -> Iterator[Event]:
-        """The evaluation after `step`; GpudocError when not even one sample fits."""
+        """Run the evaluation after `step`; GpudocError if not even one sample fits."""
         course = self.rescues.course
         progress, ranks = course.progress, self.parts.ranks
         began = clock()

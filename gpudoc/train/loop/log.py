@@ -1,4 +1,4 @@
-"""The figures of a log point: loss, speed, memory, where the time went, and steps that changed nothing."""
+"""The figures of a log point: loss, speed, memory, the split of the time, and skipped steps."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from gpudoc.train.step.sequence import LogReading
 from gpudoc.train.step.step import Stepper
 from gpudoc.train.step.utilisation import figures, peak_of
 
-# between two steps asking the system for the peak of memory takes 20 us, and asking the GPU's allocator more
+# a query of the system's peak memory between two steps takes 20 us, one of the GPU's allocator more
 _LOOK_S = 0.5
 # fp16 needs up to 17 skipped steps to find its first loss scale
 _MOST_SKIPPED_IN_A_ROW = 25
 
 
 class Log:
-    """Turns what the device knows into rows. `logged` hears the seconds since the row before."""
+    """Turns readings of log points into rows. `logged` is called with the seconds since the previous row."""
 
     def __init__(self, stepper: Stepper, course: Course, metrics: Metrics, logged: Callable[[float], None]) -> None:
         self._stepper = stepper
@@ -40,7 +40,7 @@ class Log:
         self.pace = RankPace(ranks.world, lambda rank: ranks.gather(own.look() if rank == ranks.rank else {})[rank])
 
     def write(self, step: int, reading: LogReading) -> Progressed:
-        """The row after `step`; GpudocError when for too long no gradient was finite."""
+        """Write and return the row after `step`; GpudocError if no gradient was finite for too long."""
         stepper, order, progress = self._stepper, self._course.order, self._course.progress
         finite = [loss for loss in reading.losses if math.isfinite(loss)]
         loss = sum(finite) / len(finite) if finite else math.nan
@@ -78,7 +78,7 @@ class Log:
         return record
 
     def used(self) -> dict[str, float | str | None]:
-        """The figures of the whole run, resumes included, with what they were made of."""
+        """The figures of the whole run, including resumes, with the values behind them."""
         progress = self._course.progress
         used = self._used(self._course.order.samples_before(progress.step), Split.of(progress.seconds))
         peak = {"peak_tflops": self._peak.tflops, "peak_from": self._peak.source}
@@ -88,7 +88,7 @@ class Log:
         return figures(self._stepper.cost, self._peak, samples, split, self._stepper.parts.ranks.world)
 
     def end(self, split: Split) -> None:
-        """Take the time after the last row, and look at the peak of memory."""
+        """Add the time after the last row, and read the peak of memory."""
         self._add(split)
         self._look()
 

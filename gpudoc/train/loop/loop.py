@@ -1,6 +1,6 @@
-"""The training loop as a stream of events, and its samples, from a loader that is opened again when a step is repeated.
+"""The training loop as a stream of events, and its source of samples: a loader that is reopened to repeat a step.
 
-Between log points a step does nothing that waits for the device.
+Between log points a step never waits for the device.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Fetcher:
         self.chunks: list[Chunk] = []
 
     def fetch(self) -> list[Micro] | Missing:
-        """The next step's micro batches on the host with their shares of the loss, or why any rank is without them."""
+        """The next step's micro batches on the host with their shares of the loss, or why some rank has none."""
         course = self._restart.course
         feed = self._open()
         self.chunks = course.order.chunks(course.progress.step)
@@ -68,7 +68,7 @@ class Fetcher:
             raise
 
     def snapshot(self) -> Snapshot | None:
-        """The random state that the loader just took; it knows nothing of a GPU's."""
+        """The random state that the loader just took, None on a GPU: the loader does not know a GPU's state."""
         return self._feed.snapshot if self._on_host and isinstance(self._feed, DirectFeed) else None
 
     def close(self) -> None:
@@ -78,7 +78,7 @@ class Fetcher:
             self._feed = None
 
     def _take(self, feed: Feed, chunk: Chunk) -> Batch | Missing:
-        """The chunk's batch; read once more when a checkpoint left no memory for it."""
+        """The chunk's batch; reads it once more if a checkpoint left no memory for it."""
         try:
             batch = feed.take(chunk)
         except Exception as problem:
@@ -93,7 +93,7 @@ class Fetcher:
         return short
 
     def _open(self) -> Feed:
-        """The loader at the next step. One set of workers serves all epochs, unless they are asked not to persist."""
+        """The loader at the next step. One set of workers serves all epochs, unless they must not persist."""
         course = self._restart.course
         step, end = course.progress.step, course.end_step
         if self._begins_anew:
@@ -108,7 +108,7 @@ class Fetcher:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopParts:
-    """Who does what in the loop, besides the step itself."""
+    """The objects that the loop uses, besides the step itself."""
 
     fetcher: Fetcher
     rescuer: Rescuer
@@ -120,7 +120,7 @@ class LoopParts:
 
 
 class Loop(StepDriver):
-    """Drives a run from its step to its end, or to a stop."""
+    """Drives a run from its current step to its end, or to a stop."""
 
     def __init__(self, stepper: Stepper, rates: Rates, parts: LoopParts, log_every: int) -> None:
         self._parts = parts
@@ -131,7 +131,7 @@ class Loop(StepDriver):
         self._agreed_to_stop = False
 
     def events(self) -> Iterator[Event]:
-        """Train, telling what happens; ends at the last step, at a stop, or raises with the state at a boundary."""
+        """Train and yield events; ends at the last step, at a stop, or raises with the state at a step boundary."""
         parts, sequence, progress = self._parts, self._sequence, self._course.progress
         sequence.stepper.parts.model.train()
         sequence.meter.restart()
@@ -158,7 +158,7 @@ class Loop(StepDriver):
 
     @property
     def used(self) -> dict[str, float | str | None]:
-        """Tokens/s, TFLOP/s of the model and shares of the device's peak over the whole run, as far as known."""
+        """Tokens/s, TFLOP/s of the model and shares of the device's peak over the whole run; None if unknown."""
         return self._parts.log.used()
 
     @property
@@ -176,7 +176,7 @@ class Loop(StepDriver):
         return self._parts.fetcher.fetch()
 
     def snapshot(self) -> Snapshot | None:
-        """The random state of this moment where the loader took it."""
+        """The random state of this moment if the loader took it, else None."""
         return self._parts.fetcher.snapshot()
 
     def is_stopping(self) -> bool:
@@ -188,18 +188,18 @@ class Loop(StepDriver):
         return self._parts.rescuer.judge(problem, at, micros)
 
     def abandoned(self, problem: AbandonedError, seen: str) -> None:
-        """Leave word for the ranks that are started after this one."""
+        """Leave a message for the ranks that are started after this one."""
         if isinstance(problem, UnusedError):
             leave_unused(self._parts.restart)
         else:
             leave_smaller_batch(self._parts.restart, seen)
 
     def _is_stopped(self) -> bool:
-        """Whether all ranks know of a stop; one that was asked alone tells the others in the next vote."""
+        """Whether all ranks know of a stop; a rank that alone received it informs the others in the next vote."""
         return self._parts.stop.asked if self._is_alone else self._agreed_to_stop
 
     def _undone(self, outcome: Outcome) -> Iterator[Event]:
-        """After a step that made no update: stop, or make room for it and say so."""
+        """Stop, or make room for the step and say so, after a step without an update."""
         parts, sequence = self._parts, self._sequence
         if outcome.flags & STOP:
             self._agreed_to_stop = True
@@ -213,11 +213,11 @@ class Loop(StepDriver):
         else:
             sequence.guard.restart()
             yield from parts.rescuer.shrink(outcome.seen, outcome.told)
-            # it may compute activations again from now on
+            # the step may recompute activations from now on
             sequence.stepper.count()
 
     def _count(self) -> bool:
-        """Count a step that is done; whether anything is due after it."""
+        """Count a finished step; returns whether anything is due after it."""
         parts, progress = self._parts, self._course.progress
         progress.step = step = progress.step + 1
         for chunk in parts.fetcher.chunks:
@@ -237,24 +237,24 @@ class Loop(StepDriver):
             yield from parts.boundary.act(step)
 
     def _save_what_there_is(self) -> Iterator[Event]:
-        """After a failure: the state of the last boundary, unless an update was torn or saving fails as well."""
+        """Save the last boundary's state after a failure, unless an update was torn or saving fails as well."""
         stepper, boundary = self._sequence.stepper, self._parts.boundary
-        # what writes a checkpoint ends the process where it gets no memory
+        # the writer of a checkpoint ends the process if it gets no memory
         lift_limit()
         if stepper.is_updating or stepper.parts.ranks.world > 1 or self._course.progress.step == 0:
-            # a rank that failed cannot ask the others to save with it; the last checkpoint is where they go on
+            # a failed rank cannot ask the others to save with it; they continue from the last checkpoint
             boundary.saving.writer.collect(wait=True)
             return
         try:
             self._sequence.undo.back()
             yield from boundary.close()
         except Exception as problem:
-            # the error that ended the run is the one to tell; after some of them the device answers nothing any more
+            # report the error that ended the run; after some errors the device no longer answers
             yield Said(f"the last state could not be saved: {str(problem).splitlines()[0]}", warning=True)
 
 
 def note_of_syncs(stepper: Stepper) -> list[Said]:
-    """What is said at the start when the optimizer cannot skip a bad step on the device."""
+    """The messages at the start if the optimizer cannot skip a bad step on the device."""
     if not stepper.syncs_every_step:
         return []
     name = type(stepper.parts.optimizer).__name__

@@ -1,4 +1,4 @@
-"""Out of memory in the middle of training: undo the step, shrink the micro batch, do the same global batch again."""
+"""Out of memory during training: undo the step, shrink the micro batch, repeat the same global batch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MOST_TOLD = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RescueRules:
-    """Whether the micro batch may shrink, and whether activations may be recomputed where one sample is too much."""
+    """Whether the micro batch may shrink, and whether activations may be recomputed if one sample does not fit."""
 
     rescue: bool = True
     may_recompute: bool = True
@@ -48,12 +48,12 @@ class Rescuer:
         self._kept: Path | None = None
 
     def note(self, problem: BaseException) -> int:
-        """OOM, as a flag to vote with; what `problem` said is reported if nothing can be shrunk any more."""
+        """The flag OOM to vote with; keeps the message of `problem` for a report if nothing more can shrink."""
         self._noted = words_of(problem, self._parts.device)[:_MOST_TOLD]
         return OOM
 
     def judge(self, problem: Exception, at: Moment, micros: Sequence[Micro]) -> int:
-        """OOM for a failure that can be undone; raises what is the matter otherwise. Called inside `except`."""
+        """The flag OOM for a failure that can be undone; otherwise raises the cause. Called inside `except`."""
         if not is_out_of_memory(problem):
             if at == "backward":
                 raise in_model(problem, micros[0].batch, self._rescues.course.progress.step == 0) from problem
@@ -74,9 +74,9 @@ class Rescuer:
         return self.note(problem)
 
     def shrink(self, seen: str, told: str = "") -> Iterator[Event]:
-        """Take half the micro batch for a step that was undone; GpudocError when there is nothing left to shrink.
+        """Halve the micro batch for a step that was undone; GpudocError if nothing more can shrink.
 
-        `seen` are the shapes of what did not fit; `told` is what reading samples failed with, where it was that.
+        `seen` are the shapes that did not fit; `told` is the error message if reading samples failed.
         """
         course = self._rescues.course
         order, step = course.order, course.progress.step
@@ -123,18 +123,18 @@ class Rescuer:
         return GpudocError(message, hint=hint, exit_code=ExitCode.BAD_ANSWER)
 
     def _smaller_state(self) -> str:
-        """What lets Adam's state take less, where it is the update that had no room."""
+        """The hint to make Adam's state smaller if the update had no memory, else ''."""
         if not self._is_state or type(self._parts.optimizer) not in (torch.optim.Adam, torch.optim.AdamW):
             return ""
         return "; --set optimizer_state=8bit keeps Adam's state in a quarter of the memory (pip install torchao)"
 
     def _how_to_look(self, lead: str) -> str:
-        """The command that reads the snapshot, behind `lead`; empty where there is none."""
+        """The command that reads the snapshot, after `lead`; empty if there is no snapshot."""
         return "" if self._kept is None else f"{lead}gpudoc doctor {shlex.quote(str(self._kept))}"
 
 
 def words_of(problem: BaseException, device: torch.device) -> str:
-    """What an error says, in one line, with the figures that the asynchronous allocator has in others or leaves out."""
+    """An error's message in one line, with the figures that the asynchronous allocator puts in other lines or omits."""
     lines = str(problem).strip().splitlines() or [type(problem).__name__]
     if not lines[0].startswith(ASYNCHRONOUS) or device.type != "cuda":
         return lines[0]
@@ -146,7 +146,7 @@ def words_of(problem: BaseException, device: torch.device) -> str:
 
 
 def free_memory(device: torch.device) -> None:
-    """Give back what nobody uses, to the device and to the system."""
+    """Return unused memory to the device and to the system."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()

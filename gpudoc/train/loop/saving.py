@@ -1,4 +1,4 @@
-"""Checkpoints of a run under way: when one is captured, whether steps wait for it, and what is said about it."""
+"""Checkpoints during a run: when to capture one, whether steps wait for it, and the messages about it."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from gpudoc.train.state.writer import Writer
 from gpudoc.train.step.step import Stepper
 from gpudoc.units import MIB
 
-# a thread's stack of 8 MiB, and what writing takes besides (1.2 MiB, 2026-11-21), with room
+# a thread's stack of 8 MiB and the memory for writing (1.2 MiB, 2026-11-21), with a margin
 _WRITER_BYTES = 16 * MIB
 NO_ROOM = "there is no memory to write checkpoints during the steps, so from now on steps wait for them"
 
 
 @dataclass(kw_only=True)
 class Saving:
-    """Captures and writes checkpoints during the steps, or between them where memory is short.
+    """Captures and writes checkpoints during the steps, or between them if memory is short.
 
-    `constants` are part of every checkpoint; `place` says where a stream of data stands; `write_rows` writes the rows
-    of the steps so far, which a run that goes on from the checkpoint does not make again; `keep` checkpoints stay
-    besides the best. `saved_step` is the step of the last checkpoint, -1 when there is none.
+    `constants` are part of every checkpoint; `place` returns the position of a stream of data; `write_rows` writes the
+    rows of the steps so far, since a run that continues from the checkpoint does not repeat them; `keep` checkpoints
+    stay besides the best. `saved_step` is the step of the last checkpoint, -1 if there is none.
     """
 
     stepper: Stepper
@@ -69,18 +69,18 @@ class Saving:
         progress.micro_batch = self.course.order.micro_batch
         states = ranks.gather(rng_document(self.generators.snapshot()))
         if ranks.rank == 0 or ranks.is_sharded:
-            # gathering full weights costs time and memory: only where somebody will want them in one file
+            # gathering full weights costs time and memory: only the best and the last checkpoint have them in a file
             wanted = progress.step in (progress.best_step, self.course.end_step)
             content = replace(self._capture(dict(enumerate(states)), wanted), place=self.place())
             best = progress.best_step
             keep = [step for step in self._good if step != progress.step][: self.keep - 1]
             self._beside = not self._in_turn
-            # between steps what is written is no copy: the next step would change it
+            # between steps the written tensors are not copies: the next step would change them
             self.writer.start(content, tuple(keep if best is None else {*keep, best}), beside=self._beside)
         self.saved_step = progress.step
 
     def collect(self, *, wait: bool = False, final: bool = False) -> Iterator[Event]:
-        """What became of the checkpoint that was being written; GpudocError when a `final` one failed."""
+        """Yield the outcome of the checkpoint that was being written; GpudocError if a `final` one failed."""
         if wait:
             self.stepper.parts.ranks.pulse.now(SAVING)
         found = self.writer.collect(wait=wait)
@@ -110,19 +110,19 @@ class Saving:
                 pass
 
     def close(self) -> Iterator[Event]:
-        """Save the last state and wait until it is on disk; GpudocError when it cannot be written."""
+        """Save the last state and wait until it is on disk; GpudocError if it cannot be written."""
         if self.saved_step != self.course.progress.step or self.writer.busy:
             yield from self.collect(wait=True)
         for _ in range(2):
-            # the second time without a copy, where the first one had no memory for it
+            # the second time without a copy, if there was no memory for one the first time
             if self._is_unsaved():
                 self.save()
                 yield from self.collect(wait=True, final=True)
 
     def give_way(self) -> bool:
-        """Wait for the checkpoint that takes memory during the steps, and write later ones between them.
+        """Wait for the checkpoint that takes memory during the steps, and write later ones between steps.
 
-        False when none is being written, so that the memory must be found elsewhere.
+        False if none is being written: then memory must be freed elsewhere.
         """
         if self.stepper.parts.ranks.world > 1 or self._in_turn or not self.writer.busy:
             return False
@@ -131,7 +131,7 @@ class Saving:
         return True
 
     def tell(self) -> Iterator[Said]:
-        """That steps wait for checkpoints from now on, once."""
+        """Say once that steps wait for checkpoints from now on."""
         if self._untold:
             self._untold = False
             yield Said(NO_ROOM)
@@ -141,11 +141,11 @@ class Saving:
         free_memory(self.stepper.parts.device)
 
     def _is_unsaved(self) -> bool:
-        """Whether any rank knows of no checkpoint of this step: only the one that writes hears that writing failed."""
+        """Whether any rank lacks a checkpoint of this step: only the rank that writes learns that writing failed."""
         return any(self.stepper.parts.ranks.gather(self.saved_step != self.course.progress.step))
 
     def _lacks_room(self) -> bool:
-        """Whether a copy of the state would not fit under this process's limit with the highest step so far."""
+        """Whether a copy of the state, on top of the peak so far, would not fit under this process's limit."""
         parts = self.stepper.parts
         if parts.device.type != "cpu" or parts.ranks.is_sharded:
             return False
@@ -157,7 +157,7 @@ class Saving:
         try:
             return capture(*take, whole=wanted)
         except Exception as problem:
-            # sharded ranks capture together, so one cannot do it again
+            # sharded ranks capture together, so one rank cannot repeat it
             if not is_out_of_memory(problem) or self.stepper.parts.ranks.is_sharded:
                 raise
         self._write_in_turn()

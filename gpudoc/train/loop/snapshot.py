@@ -1,4 +1,4 @@
-"""What a GPU's memory held when it ran out, as a file in the run's folder that `gpudoc doctor FILE` reads."""
+"""The content of a GPU's memory when it ran out, as a file in the run's folder that `gpudoc doctor FILE` reads."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Snapshots:
         self._stepper = stepper
 
     def take(self, problem: BaseException) -> Path | None:
-        """Write what the GPU's memory holds now that it ran out with `problem`; None on a CPU or when that fails.
+        """Write the content of the GPU's memory after `problem`; None on a CPU or if that fails.
 
-        The allocator's blocks are always known. Where each was made is in it when that was being recorded
+        The allocator's blocks are always included, the origin of each block only if torch was recording it
         (torch.cuda.memory._record_memory_history).
         """
         device = self._stepper.parts.device
@@ -41,13 +41,13 @@ class Snapshots:
                 pickle.dump(content, stream, protocol=4)
             beside.replace(self._path)
         except (OSError, RuntimeError, TypeError, AttributeError, pickle.PicklingError):
-            # the error that it is about is the one to tell, and it is told
+            # the original error matters more, and it is reported
             beside.unlink(missing_ok=True)
             return None
         return self._path
 
     def _known(self, message: str, device: torch.device) -> Mapping[str, object]:
-        """What the snapshot does not say: the request that failed, what was left, and whose the blocks are."""
+        """Facts missing from torch's snapshot: the failed request, the free memory, and the owners of the blocks."""
         wanted, free = _WANTED.search(message), _FREE.search(message)
         return {
             "device": device.index or 0,

@@ -1,4 +1,4 @@
-"""Single steps that are looked at closely: for the memory they need, and for a profiler trace (Perfetto)."""
+"""Examines single steps closely: for their memory, and for a profiler trace (Perfetto)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.profiler import ProfilerActivity, profile
 from gpudoc.train.events import Event, Said
 from gpudoc.train.loop.census import Census
 
-# the first steps compile, allocate and tune kernels, and say little about the rest
+# the first steps compile, allocate and tune kernels, so they are not typical
 _SKIPPED_STEPS = 3
 
 
@@ -24,11 +24,11 @@ class Tracer:
         self._left = steps
         self._skip = _SKIPPED_STEPS
         self._profile: profile | None = None
-        # whether there is anything left to look at
+        # whether there is anything left to record
         self.wanted = self._left > 0 or census is not None
 
     def advance(self) -> Iterator[Event]:
-        """A step ended: begin, go on, or write the trace."""
+        """A step ended: begin, continue, or write the trace."""
         if self._census is not None and self._census.wanted:
             self._census.advance()
         if self._left > 0:
@@ -50,7 +50,7 @@ class Tracer:
             yield self._finish()
 
     def close(self) -> None:
-        """Write what there is when training ended early."""
+        """Write the trace so far if training ended early."""
         if self._census is not None:
             self._census.close()
         if self._profile is not None:
@@ -72,7 +72,7 @@ class Tracer:
 
 
 def _is_whole(trace: Path) -> bool:
-    """Whether the object that a trace is was written to its end; PyTorch says nothing of a disk that is full."""
+    """Whether the trace's JSON object was written to its end; PyTorch does not report a full disk."""
     try:
         with trace.open("rb") as stream:
             stream.seek(max(0, trace.stat().st_size - 100))

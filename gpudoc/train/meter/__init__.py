@@ -1,1 +1,1 @@
-"""Where the time of a step goes, always on: host clocks, events of the device, compilations, waits for other ranks."""
+"""Measures the time of every step by phase: host clocks, events of the device, compilations, waits for other ranks."""

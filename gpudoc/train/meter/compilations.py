@@ -1,4 +1,4 @@
-"""What torch.compile compiled during a run: how often, for how long, which function, and why once more."""
+"""The compilations of torch.compile during a run: number, time, functions, and reasons of recompilations."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Protocol, cast
 
 from gpudoc.train.document import CompilationsDocument
 
-# of the functions that were compiled again, so many are told
+# the most recompiled functions in a report
 _MOST_TOLD = 5
 _MOST_WORDS = 300
-# where the update lives that an optimizer compiles for itself: torchao's 8-bit ones once for each shape of parameters
+# the packages of optimizers that compile their own update: torchao's 8-bit ones do so for each shape of parameters
 _OPTIMIZERS = ("/torch/optim/", "/torchao/optim/", "/torchao/prototype/low_bit_optim/")
 
 
 class _Record(Protocol):
-    """What torch keeps of one compilation (torch._dynamo.utils.CompilationMetrics)."""
+    """Torch's record of one compilation (torch._dynamo.utils.CompilationMetrics)."""
 
     co_name: str | None
     co_filename: str | None
@@ -29,7 +29,7 @@ class _Record(Protocol):
 
 @dataclass(slots=True)
 class Again:
-    """A function that was compiled more than once: how often once more, and the newest reason."""
+    """A function that was compiled more than once: the number of recompilations, and the newest reason."""
 
     place: str
     times: int = 0
@@ -38,10 +38,10 @@ class Again:
 
 @dataclass(slots=True)
 class Compilations:
-    """Counts from when it is made, by torch's own records, which it makes anyway; they are read at log points only.
+    """Counts compilations from its creation on, from torch's own records; reads them only at log points.
 
-    torch keeps the newest 64 records: of more than that between two log points the first ones are not counted. What the
-    optimizer compiles is counted in `of_optimizer` too, and does not count as a function that was compiled again.
+    torch keeps the newest 64 records: if there are more between two log points, the first ones are not counted. The
+    optimizer's compilations are also counted in `of_optimizer`, but do not count as recompiled functions.
     """
 
     count: int = 0
@@ -55,12 +55,12 @@ class Compilations:
         self._fresh()
 
     def read(self) -> float:
-        """Take in what was compiled since the last call; its seconds."""
+        """Add the compilations since the last call; returns their seconds."""
         seconds = 0.0
         for record in self._fresh():
             seconds += (record.duration_us or 0) / 1e6
             if record.is_forward is False:
-                # the second half of a function that is counted already
+                # the second half of a function that is already counted
                 continue
             self.count += 1
             if any(place in (record.co_filename or "") for place in _OPTIMIZERS):
@@ -74,13 +74,13 @@ class Compilations:
         return seconds
 
     def worst(self) -> str:
-        """The function that was compiled most often once more, and why, in a clause; empty when none was."""
+        """A clause about the function that was recompiled most often, with the reason; empty if there is none."""
         most = max(self.again.values(), key=lambda one: one.times, default=None)
         return "" if most is None else f"{most.place} {most.times} more times, the last because {most.reason}"
 
     def document(self) -> CompilationsDocument:
-        """Count, recompilations, those of the optimizer, seconds, and the functions that were compiled again, the most
-        often first."""
+        """Count, recompilations, those of the optimizer, seconds, and the recompiled functions, the most frequent
+        first."""
         told = sorted(self.again.values(), key=lambda one: -one.times)[:_MOST_TOLD]
         return {
             "count": self.count,
@@ -92,7 +92,7 @@ class Compilations:
 
     def _fresh(self) -> list[_Record]:
         utils = sys.modules.get("torch._dynamo.utils")
-        # a PyTorch that keeps no such records tells nothing of its compilations
+        # without such records the compilations of this PyTorch are unknown
         get = getattr(utils, "get_compilation_metrics", None)
         records = [] if get is None else cast("list[_Record]", get())
         if not records:
@@ -103,5 +103,5 @@ class Compilations:
 
 
 def _in_words(reason: str) -> str:
-    """The failed guard without the way to it."""
+    """The reason in one line of at most _MOST_WORDS characters."""
     return " ".join(reason.split())[:_MOST_WORDS]

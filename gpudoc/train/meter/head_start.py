@@ -1,4 +1,4 @@
-"""How long a GPU works on a step when Python is never late: now and then one step's work is queued before it begins."""
+"""A GPU's time for a step if Python is never late: sometimes the whole work of a step is queued before it begins."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import torch
 
 Stretch = tuple[torch.cuda.Event, torch.cuda.Event]
 
-# the first steps load kernels and make the optimizer's state; then ever rarer, so that next to nothing is delayed
+# the first steps load kernels and create the optimizer's state; later pauses get rarer, to cause almost no delay
 _FIRST_STEP = 4
 _RARER = 16
-# after a change this many steps, until one is as those that follow
+# this many steps after a change, a step is typical again
 _SETTLING = 2
-# the pause outlasts the queueing of the step before by this factor, and is never longer than this
+# the pause is this factor longer than the queueing of the previous step, but never longer than _LONGEST_S
 _MARGIN = 1.5
 _LONGEST_S = 2.0
-# about a millisecond, to learn how long a cycle is
+# about a millisecond, to measure the length of a cycle
 _CALIBRATION_CYCLES = 2_000_000
 
 
 class HeadStart:
-    """Lets the GPU pause before a step while Python queues it: what the step then takes has no gaps in it.
+    """Lets the GPU pause before a step while Python queues it: the step then runs without gaps.
 
-    With a model that waits for the device itself, or that queues more than the driver takes at once (about a thousand
-    kernels), gaps remain, and the idle time that follows from it is too short rather than too long.
+    Gaps remain if a model waits for the device itself, or queues more than the driver accepts at once (about a thousand
+    kernels); then the computed idle time is too short rather than too long.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -33,7 +33,7 @@ class HeadStart:
         self._next = _FIRST_STEP
         self._paused: tuple[int, torch.cuda.Event] | None = None
         self._busy_s: float | None = None
-        # the first one loads the kernel
+        # the first call loads the kernel
         self._pause(1)
         first, last = self._pause(_CALIBRATION_CYCLES), _event()
         last.record(self._stream)
@@ -41,7 +41,7 @@ class HeadStart:
         self._cycles_per_s = _CALIBRATION_CYCLES / max(1e-6, first.elapsed_time(last) / 1e3)
 
     def advance(self, number: int, queueing_s: float) -> None:
-        """Step `number` of this stretch begins; the one before was queued in `queueing_s`."""
+        """Note that step `number` of this stretch begins; the previous step was queued in `queueing_s`."""
         self._steps += 1
         if self._steps < self._next or self._paused is not None or queueing_s <= 0:
             return
@@ -49,9 +49,9 @@ class HeadStart:
         self._paused = (number, self._pause(int(pause_s * self._cycles_per_s)))
 
     def read(self, steps: Sequence[Stretch], inside: Sequence[Stretch]) -> tuple[int, float]:
-        """Which step of this stretch began after a pause, and its seconds; (-1, 0) for none.
+        """The step of this stretch that began after a pause, and the pause's seconds; (-1, 0) if there is none.
 
-        `inside` are the parts of the steps in which the GPU waited for copies and for others.
+        `inside` are the parts of the steps in which the GPU waited for copies and other ranks.
         """
         if self._paused is None:
             return -1, 0.0
@@ -68,12 +68,12 @@ class HeadStart:
         return number, began.elapsed_time(first) / 1e3
 
     def again(self) -> None:
-        """Steps are different from here on, another micro batch for one: forget what one took, and pause again soon."""
+        """Forget the time of a step and pause again soon: steps change now, for example with another micro batch."""
         self._busy_s = self._paused = None
         self._next = self._steps + _SETTLING
 
     def idle_s(self, seconds: float, num_steps: int) -> float | None:
-        """For how much of the `seconds` of these steps the GPU had nothing to do; None until that is known."""
+        """The idle part of the `seconds` of these steps on the GPU; None until that is known."""
         return None if self._busy_s is None else max(0.0, seconds - num_steps * self._busy_s)
 
     def _pause(self, cycles: int) -> torch.cuda.Event:

@@ -1,4 +1,4 @@
-"""Where the time of training goes, always on: host clocks on a CPU, events in the stream on a GPU."""
+"""Measures where the time of training goes, always: with host clocks on a CPU, events in the stream on a GPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpudoc.train.events import PHASES
 from gpudoc.train.meter.compilations import Compilations
 from gpudoc.train.meter.head_start import HeadStart
 
-# here, since an import at each log point costs more than the call; Windows has none
+# here, since an import at each log point costs more than the call; Windows does not have this module
 with contextlib.suppress(ImportError):
     import resource
 
@@ -44,7 +44,7 @@ class Stopwatch:
         self._open = pair
 
     def stop(self) -> None:
-        """End the stretch; without one that began, nothing."""
+        """End the stretch; does nothing if none has begun."""
         if not self._on_device:
             if self._began is not None:
                 self._seconds += clock() - self._began
@@ -56,7 +56,7 @@ class Stopwatch:
 
     @property
     def is_running(self) -> bool:
-        """Whether a stretch began and did not end."""
+        """Whether a stretch has begun but not ended."""
         return self._began is not None or self._open is not None
 
     def stretches(self) -> list[tuple[torch.cuda.Event, torch.cuda.Event]]:
@@ -81,7 +81,7 @@ class Split:
 
     @classmethod
     def of(cls, seconds: Mapping[str, float]) -> Split:
-        """The split that a document holds; one of an earlier version lacks the newer phases."""
+        """The split in a document; documents of earlier versions lack the newer phases."""
         return cls({phase: seconds.get(phase, 0.0) for phase in PHASES})
 
     @property
@@ -95,7 +95,7 @@ class Split:
 
 
 class _Begun(NamedTuple):
-    """What the host did before a step began, in seconds, since the step before it was queued."""
+    """The host's seconds per activity between the queueing of the previous step and the start of a step."""
 
     data_wait: float
     evaluate: float
@@ -104,7 +104,7 @@ class _Begun(NamedTuple):
 
 @dataclass(slots=True)
 class _Gaps:
-    """Seconds of the device's own clock between steps, every moment claimed once; `host` is what nobody claims."""
+    """Seconds of the device's own clock between steps, each counted once; `host` is the time with no other cause."""
 
     data_wait: float = 0.0
     evaluate: float = 0.0
@@ -112,9 +112,9 @@ class _Gaps:
     host: float = 0.0
 
     def add(self, seconds: float, begun: _Begun) -> None:
-        """Claim a gap for what the host did meanwhile.
+        """Divide a gap among the host's activities during it.
 
-        The device may have been busy when that began, so what the host did last is claimed first.
+        The device may still have been busy when they began, so the host's last activity is counted first.
         """
         data_wait = min(seconds, begun.data_wait)
         checkpoint = min(seconds - data_wait, begun.checkpoint)
@@ -126,11 +126,11 @@ class _Gaps:
 
 
 class Meter:
-    """Collects one stretch: the loop adds host times, the stopwatches add what only the device knows.
+    """Collects one stretch: the loop adds host times, the stopwatches add times that only the device knows.
 
-    On a GPU every moment of its clock is claimed once: by the steps, from the first of their work to the last, and
-    between them by what the host did meanwhile. Of waiting for data, evaluation and checkpoints counts only the time
-    for which the device was not busy with the steps before. Nothing waits for the device but `take`.
+    On a GPU every moment of its clock counts once: for a step, from its first work to its last, and between steps for
+    the host's activity. Waiting for data, evaluation and checkpoints count only while the device was not busy with
+    earlier steps. Only `take` waits for the device.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -140,11 +140,11 @@ class Meter:
         self.compute = 0.0
         self.checkpoint = 0.0
         self.evaluate = 0.0
-        # the host's waiting for the other ranks, with the work of the step already queued
+        # the host's wait for the other ranks, after the work of the step was queued
         self.voting = 0.0
-        # the host's time in copies to the device, in which it waits where the source is not pinned
+        # the host's time in copies to the device; it waits in them if the source is not pinned
         self.copying = 0.0
-        # the most memory held before somebody began to count anew
+        # the most memory held before the peak counter was reset
         self.peak_bytes = 0
         self.transfer = Stopwatch(device)
         self.communicate = Stopwatch(device)
@@ -153,17 +153,17 @@ class Meter:
         self._begun: list[_Begun] = []
         self._head_start: HeadStart | None = None
         self._base: torch.cuda.Event | None = None
-        # of `compute`, what was there when the last step began
+        # the value of `compute` when the last step began
         self._queued = 0.0
         self._began = clock()
 
     def look_for_gaps(self) -> None:
-        """From now on tell on a GPU, too, for how long it is idle inside of steps, which delays a few of them."""
+        """From now on also measure how long a GPU is idle inside steps, which delays a few of them."""
         if self._on_device:
             self._head_start = HeadStart(self._device)
 
     def look_again(self) -> None:
-        """From now on a step is another one, with another micro batch or another way to compute."""
+        """Note that steps differ from now on: another micro batch or another way to compute."""
         if self._head_start is not None:
             self._head_start.again()
 
@@ -172,7 +172,7 @@ class Meter:
         if not self._on_device:
             self.data_wait += seconds
             return
-        # a step that was left unfinished for a stop has no end
+        # a step that a stop interrupted has no end
         del self._begun[len(self.step.stretches()) :]
         self._begun.append(_Begun(seconds, self.evaluate, self.checkpoint))
         self.evaluate = self.checkpoint = 0.0
@@ -187,17 +187,17 @@ class Meter:
             self.step.stop()
 
     def watch_backward(self, loss: torch.Tensor) -> None:
-        """Have what backward waits for at its end, once all is computed, count as communication; on a GPU.
+        """On a GPU, count the wait at the end of backward, after all computation, as communication.
 
-        There DDP and FSDP wait for the gradients of others: the part of the exchange that the computation did not hide.
+        There DDP and FSDP wait for gradients of other ranks: the part of the exchange that computation did not hide.
         """
         if self._on_device and loss.requires_grad:
-            # the engine's calls at the end of backward run in the order in which they were asked for: this one first
+            # the engine runs its callbacks at the end of backward in the order of registration: this one first
             engine = torch.autograd.Variable._execution_engine
             loss.register_hook(lambda _: engine.queue_callback(self._wait_begins))  # type: ignore[no-untyped-call]
 
     def backward_done(self) -> None:
-        """Backward, which was watched, is fully queued."""
+        """The watched backward is fully queued."""
         self.communicate.stop()
 
     def _wait_begins(self) -> None:
@@ -215,7 +215,7 @@ class Meter:
         return Split({**known, "other": max(0.0, wall - sum(known.values()))})
 
     def _of_host(self) -> dict[str, float]:
-        """Where the time of a CPU went, by the host's clock, and without what is left over."""
+        """A CPU's time by phase, from the host's clock, without the remainder ('other')."""
         transfer, communicate = self.transfer.take(), self.communicate.take() + self.voting
         busy = max(0.0, self.compute - transfer - communicate)
         compiling = min(self.compilations.read(), busy)
@@ -233,7 +233,7 @@ class Meter:
         return known
 
     def _of_device(self) -> dict[str, float]:
-        """The same of a GPU, by its own clock."""
+        """A GPU's time by phase, from its own clock."""
         torch.cuda.synchronize(self._device)
         num_steps = len(self.step.stretches())
         gaps = self._read_gaps()
@@ -241,7 +241,7 @@ class Meter:
         busy = max(0.0, self.step.take() - transfer - communicate)
         compiled = self.compilations.read()
         idle = None if self._head_start is None else self._head_start.idle_s(busy, num_steps)
-        # the host cannot have been late for longer than it took to queue the work
+        # the host's delay cannot be longer than the time it took to queue the work
         idle = min(compiled if idle is None else idle, busy, self.compute)
         others = min(self.voting, idle)
         copies = min(self.copying, idle - others)
@@ -260,7 +260,7 @@ class Meter:
         }
 
     def _read_gaps(self) -> _Gaps:
-        """What was between the steps since the last call, which have all ended."""
+        """The gaps between the steps since the last call; all of them have ended."""
         gaps, steps = _Gaps(), self.step.stretches()
         paused, pause_s = -1, 0.0
         if self._head_start is not None:
@@ -276,7 +276,7 @@ class Meter:
         base.record(torch.cuda.current_stream(self._device))
         base.synchronize()
         if end is not None:
-            # what came after the last step; the rest of it is the reading of figures, which is nobody's
+            # the time after the last step; its remainder is the reading of figures and belongs to no phase
             rest = _Gaps()
             rest.add(max(0.0, end.elapsed_time(base) / 1e3), _Begun(0.0, self.evaluate, self.checkpoint))
             gaps.evaluate += rest.evaluate

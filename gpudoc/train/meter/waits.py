@@ -1,4 +1,4 @@
-"""How long a sharded step waits for weights and gradients of others, seen where FSDP2 waits for its collectives."""
+"""Measures a sharded step's wait for weights and gradients of other ranks, where FSDP2 waits for collectives."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import torch.distributed as dist
 from gpudoc.train.events import Said
 from gpudoc.train.meter.meters import Stopwatch
 
-# the caller whose waits count; a copy to the device makes the stream wait as well, and is another phase
+# only waits from this caller count; a copy to the device also makes the stream wait, but is another phase
 _OF_TORCH = "torch.distributed."
-# what FSDP2 calls, by the names of this torch; on a CPU a call returns when the exchange is over
+# the functions that FSDP2 calls, as this torch names them; on a CPU a call returns when the exchange is over
 _COLLECTIVES = ("all_gather_into_tensor", "all_gather_single", "reduce_scatter_tensor", "reduce_scatter_single")
 
 Call = Callable[..., Any]
 
 
 class Waits:
-    """Around a forward and backward: adds to `watch` the time for which its stream, or on a CPU its thread, waited.
+    """The context of a forward and backward: adds the wait of its stream, or on a CPU of its thread, to `watch`.
 
-    FSDP2 has no hook before a layer's wait, so what it calls to wait is replaced while the context lasts. What runs
-    behind the computation costs nothing: only the stretch between reaching a wait and passing it counts.
+    FSDP2 has no hook before a layer's wait, so the functions with which it waits are replaced inside the context. An
+    exchange hidden by computation costs nothing: only the time between reaching a wait and passing it counts.
     """
 
     def __init__(self, device: torch.device, watch: Stopwatch) -> None:
@@ -50,7 +50,7 @@ class Waits:
             setattr(owner, name, plain)
 
     def notes(self) -> list[Said]:
-        """What is said once where a torch waits in another way than is seen here."""
+        """The message, given once, if this torch waits in a way that cannot be seen here."""
         if self._num_seen or self._has_told:
             return []
         self._has_told = True

@@ -1,1 +1,1 @@
-"""Several processes that train as one: what they agree on, and how weights and gradients are shared."""
+"""Several processes that train as one: their agreements, and how they share weights and gradients."""

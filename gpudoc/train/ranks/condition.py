@@ -1,4 +1,4 @@
-"""What a slow rank tells of itself: host, its GPU's clocks, throttling and link, and how long it waits for a CPU."""
+"""Facts of a slow rank about itself: host, its GPU's clocks, throttling and link, and its wait for a CPU."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _SCHEDULED = Path("/proc/self/schedstat")
 
 
 class RankCondition:
-    """Looks from when it is made, and since the last look after that."""
+    """Each look covers the time since the last look, the first one the time since the creation of this object."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._queued_s, self._began = _queued_s(), monotonic()
 
     def look(self) -> Mapping[str, object]:
-        """What is known of this rank now; what is not known is left out."""
+        """The known facts about this rank now; unknown ones are left out."""
         queued_s, now = _queued_s(), monotonic()
         found: dict[str, object] = {"host": socket.gethostname()}
         if queued_s is not None and self._queued_s is not None and now > self._began:
@@ -35,7 +35,7 @@ class RankCondition:
 
 
 def _gpu(device: torch.device) -> dict[str, object]:
-    """The GPU's counters (`nvidia-smi -q -d CLOCK,PERFORMANCE`); empty where NVML does not answer."""
+    """The GPU's counters (`nvidia-smi -q -d CLOCK,PERFORMANCE`); empty if NVML does not answer."""
     properties = torch.cuda.get_device_properties(device)
     bus = getattr(properties, "pci_bus_id", None)
     if bus is None:

@@ -1,4 +1,4 @@
-"""Several processes that train together: how they meet, vote on the host, and share gradients."""
+"""Several processes that train together: they meet, vote on the host, and share gradients."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 # a rank may write a checkpoint or read slow data while the others wait
 PATIENCE_SECONDS = 3600.0
 BUCKET_BYTES = 25 * 2**20
-# DDP overlaps from here on: until then, and after a rescue, an OOM on one rank must find the others able to vote
+# DDP overlaps only after this many steps: at first, and after a rescue, ranks must be able to vote on an OOM
 PROBATION_STEPS = 50
 
 
@@ -36,20 +36,20 @@ class PeerLostError(GpudocError):
 
 
 class AbandonedError(GpudocError):
-    """This rank cannot go on where the others wait for it: all must start again."""
+    """This rank cannot continue while the others wait for it: all must start again."""
 
 
 class UnusedError(AbandonedError):
-    """A parameter had no gradient while backward reduced, for the first time: DDP cannot tell the others."""
+    """A parameter had no gradient for the first time while backward reduced: DDP cannot inform the other ranks."""
 
 
 def ranks_here(device_name: str, met: Met | None) -> Ranks:
-    """This process's ranks, one group with those that were met; `device_name` is its device, 'cpu' or 'cuda:1'."""
+    """The group of this process and the ranks that it met; `device_name` is its device, 'cpu' or 'cuda:1'."""
     return Alone() if met is None else _join(met, torch.device(device_name))
 
 
 def join(place: Place, device: torch.device) -> Distributed:
-    """Meet the other ranks; GpudocError when they do not come, run other versions, or the port is taken."""
+    """Meet the other ranks; GpudocError if they do not come, run other versions, or the port is taken."""
     return _join(meet_others(place), device)
 
 
@@ -58,25 +58,25 @@ def _join(met: Met, device: torch.device) -> Distributed:
     if place.is_one_node:
         # the host's name may resolve to an address that nothing listens on
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        # and what NCCL listens on for its ranks is nobody else's either
+        # and other machines must not reach the port on which NCCL listens for its ranks
         os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
     backend = "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl"
     patience = timedelta(seconds=PATIENCE_SECONDS)
     with explained(place), off_stdout():
         dist.init_process_group(backend, store=met.store, rank=place.rank, world_size=place.world, timeout=patience)
     ranks = Distributed(place, device, met.pulse)
-    # a group that outlives the interpreter's end aborts the process now and then, after work that went well
+    # a group that still exists when the interpreter ends sometimes aborts the process, although the work succeeded
     atexit.register(ranks.leave)
     check_versions(ranks)
     return ranks
 
 
 class Distributed:
-    """The ranks of one run over torch.distributed; what is agreed upon travels through gloo, on the host.
+    """The ranks of one run over torch.distributed; they agree through gloo, on the host.
 
-    Under gloo forward and backward hold no collective, so that any rank may fail in them and still vote. Under NCCL
-    this is so in the first steps after a start or a rescue; later DDP reduces while backward runs, unless a parameter
-    was seen without a gradient: DDP would wait for it, and leave what it is bundled with as it is.
+    Under gloo forward and backward contain no collective, so any rank may fail in them and still vote. Under NCCL
+    this holds in the first steps after a start or a rescue; later DDP reduces while backward runs, unless a parameter
+    once had no gradient: DDP would wait for it, and would not reduce the other gradients of its bucket.
     """
 
     def __init__(self, place: Place, device: torch.device, pulse: Pulse | None = None) -> None:
@@ -91,11 +91,11 @@ class Distributed:
         self._probation = PROBATION_STEPS
         self._parallel: nn.parallel.DistributedDataParallel | None = None
         self._some_unused = False
-        # whether this step's backward holds collectives: a rank that fails in one leaves the others waiting
+        # whether this step's backward contains collectives: a rank that fails in it leaves the others waiting
         self.is_overlapping = False
 
     def vote(self, flags: int) -> int:
-        """The bitwise or of every rank's flags; raises when this rank failed in a backward where others wait for it."""
+        """The bitwise or of every rank's flags; raises if this rank failed in a backward and the others wait for it."""
         if flags & OOM and self.is_overlapping:
             raise abandoned()
         if self.is_overlapping and self._parallel is not None:
@@ -127,7 +127,7 @@ class Distributed:
         return found  # type: ignore[return-value]
 
     def wrap(self, model: nn.Module, dtype: torch.dtype = torch.float32) -> nn.Module:
-        """The model as it is called in training, with rank 0's weights everywhere; GpudocError when models differ."""
+        """The model to call in training, with rank 0's weights on all ranks; GpudocError if the models differ."""
         del dtype
         self._start_alike(model)
         if self.device.type == "cpu":
@@ -147,29 +147,29 @@ class Distributed:
                 dist.broadcast(tensor.detach(), src=0)
 
     def end_probation(self) -> None:
-        """Let DDP reduce while backward runs after one more step, as it does once a run is under way."""
+        """Let DDP reduce while backward runs after one more step, as it does later in a run."""
         self._probation = min(1, self._probation)
 
     def reduce_after_backward(self) -> None:
-        """Never let DDP reduce while backward runs: some parameter goes without a gradient now and then."""
+        """Never let DDP reduce while backward runs: some parameter sometimes has no gradient."""
         self._some_unused = True
 
     def begin_step(self) -> None:
-        """Before a step's first micro batch: all ranks reduce in its last backward, or none does.
+        """Decide before a step's first micro batch whether all ranks reduce in its last backward, or none does.
 
-        Settled for the whole step: a rank that fails in an earlier micro batch must know that the others will reduce.
+        The decision covers the whole step: a rank that fails in an earlier micro batch must know that others reduce.
         """
         self.is_overlapping = self._parallel is not None and self._probation == 0 and not self._some_unused
 
     def accumulating(self, model: nn.Module, last: bool) -> AbstractContextManager[object]:
-        """Around one micro batch's forward and backward; only the last may reduce."""
+        """The context for one micro batch's forward and backward; only the last may reduce."""
         del model
         if self._parallel is None or (last and self.is_overlapping):
             return nullcontext()
         return self._parallel.no_sync()
 
     def reduce_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Make every rank's gradients their mean; one that no rank has stays None."""
+        """Replace every rank's gradients by their mean; a gradient that no rank has stays None."""
         if self.is_overlapping:
             self.is_overlapping = False
             return
@@ -179,20 +179,20 @@ class Distributed:
         self._probation = max(0, self._probation - 1)
 
     def agree_on_worst(self, found: torch.Tensor) -> None:
-        """Nothing to do: reduced gradients are the same everywhere, so every rank finds the same."""
+        """Does nothing: reduced gradients are the same on all ranks, and so is the result."""
 
     def barrier(self) -> None:
-        """Return when all ranks have come here."""
+        """Return when all ranks have reached this call."""
         self.vote(0)
 
     def align_buffers(self, model: nn.Module) -> None:
-        """Give all ranks rank 0's buffers (running statistics), which each updated from its own batches."""
+        """Give all ranks rank 0's buffers (running statistics); each rank updated them from its own batches."""
         with torch.no_grad(), talking(self.pulse, BROADCAST):
             for buffer in model.buffers():
                 dist.broadcast(buffer.detach(), src=0)
 
     def leave(self) -> None:
-        """End the group; the others may go on to their own end."""
+        """End the group; the other ranks may continue to their own end."""
         if dist.is_initialized():
             dist.destroy_process_group()
 
@@ -208,12 +208,12 @@ class Distributed:
         if not dense:
             return
         first = dense[0]
-        # one number per parameter behind the gradients: how many ranks have one
+        # after the gradients, one number per parameter: how many ranks have its gradient
         has = torch.tensor([p.grad is not None for p in dense], dtype=first.dtype, device=first.device)
         parts = [torch.zeros_like(p).view(-1) if p.grad is None else p.grad.reshape(-1) for p in dense]
         flat = torch.cat([*parts, has])
         dist.all_reduce(flat)
-        # reading the counts waits for the device: only where they can say something new
+        # reading the counts waits for the device, so they are read only if they may be new
         known = self._probation == 0 and all(p.grad is not None for p in dense)
         counts = None if known else flat[-len(dense) :].tolist()
         self._some_unused |= counts is not None and min(counts) < self.world
@@ -230,7 +230,7 @@ class Distributed:
 
 
 def buckets(parameters: Sequence[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
-    """The parameters in runs of one type and device, of at most 25 MiB unless one alone is larger."""
+    """The parameters in groups of one type and device, of at most 25 MiB unless one parameter is larger."""
     bucket: list[nn.Parameter] = []
     size = 0
     for parameter in parameters:
@@ -246,7 +246,7 @@ def buckets(parameters: Sequence[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
 
 
 def abandoned(during: str = "gradients were being exchanged") -> AbandonedError:
-    """The error of a rank that ran out of memory where no vote can be taken; `during` says where."""
+    """The error of a rank that ran out of memory at a point where ranks cannot vote; `during` says where."""
     return AbandonedError(
         f"out of memory while {during}: the ranks start again from the last checkpoint with a smaller micro batch",
         hint="if nothing restarts them, run the same command again with a smaller --batch-size",
@@ -255,7 +255,7 @@ def abandoned(during: str = "gradients were being exchanged") -> AbandonedError:
 
 
 def _check_used(model: nn.Module) -> None:
-    """UnusedError when a parameter has no gradient after a backward in which DDP was to reduce it."""
+    """Raises UnusedError if a parameter has no gradient after a backward in which DDP should have reduced it."""
     if any(parameter.requires_grad and parameter.grad is None for parameter in model.parameters()):
         raise UnusedError(
             "a parameter that had a gradient in every step so far has none in this step, so the ranks start again "
@@ -270,14 +270,14 @@ _SAME_CODE = "every rank must run the same code and the same config"
 
 @contextmanager
 def talking(pulse: Pulse, call: int) -> Iterator[None]:
-    """A collective, shown by `pulse`; its errors as what they mean: a rank is gone, or this one has no memory."""
+    """Show a collective in `pulse`, and translate its errors: a rank is gone, or this one has no memory."""
     pulse.enter(call)
     try:
         yield
     except (RuntimeError, MemoryError) as problem:
         if is_out_of_memory(problem):
             raise abandoned() from problem
-        # gloo begins with a place in its sources and ends with general advice
+        # gloo's message begins with a place in its source code and ends with general advice
         text = Pattern(r"^\[[^]]*\] ").sub("", str(problem).splitlines()[0]).partition(". This is")[0]
         raise PeerLostError(
             f"another rank has ended: {text}",
@@ -289,7 +289,7 @@ def talking(pulse: Pulse, call: int) -> Iterator[None]:
 
 
 def check_versions(ranks: Distributed) -> None:
-    """GpudocError when ranks run different versions of gpudoc, torch or Python."""
+    """Raises GpudocError if ranks run different versions of gpudoc, torch or Python."""
     mine = {"gpudoc": gpudoc.__version__, "torch": torch.__version__, "Python": platform.python_version()}
     for other, theirs in enumerate(ranks.gather(mine)):
         for name, version in mine.items():

@@ -1,4 +1,4 @@
-"""Weights, gradients and optimizer state spread over the ranks (FSDP2), for a model that one device does not hold."""
+"""Weights, gradients and optimizer state sharded over the ranks (FSDP2), for a model too large for one device."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from gpudoc.workload.config import Fsdp
 if TYPE_CHECKING:
     from gpudoc.train.state.shards import Council
 
-# weights and gradients, and two numbers per weight that Adam keeps; DDP's buckets come on top
+# weights, gradients, and two numbers per weight that Adam keeps; DDP's buckets are extra
 COPIES = {"SGD": 3, "Adam": 4, "AdamW": 4}
-# what activations, buffers and the allocator need besides, at the least
+# the rest is the minimum for activations, buffers and the allocator
 ROOM = 0.85
-# the optimizer's state comes with the first step; by the end of the third nothing new is allocated
+# the first step allocates the optimizer's state; after the third step nothing new is allocated
 _SETTLED_STEPS = 3
-# of the device, for what later steps need more than the first ones: a longer sample, an evaluation, fragmentation
+# the share of the device kept for extra needs of later steps: a longer sample, an evaluation, fragmentation
 _SPARE_SHARE = 0.1
 _AS_EVER = Fsdp()
 
 
 def must_shard(model: nn.Module, optimizer: str, limit_bytes: int | None, *, buckets: bool = False) -> bool:
-    """Whether weights, gradients and optimizer state alone fill a device of `limit_bytes`; None: not known, so no.
+    """Whether weights, gradients and optimizer state alone fill a device of `limit_bytes`; False if that is None.
 
-    `buckets`: DDP keeps memory for all gradients once more, besides those that accumulate.
+    `buckets`: DDP keeps memory for all gradients a second time, besides those that accumulate.
     """
     if limit_bytes is None:
         return False
@@ -50,13 +50,13 @@ def must_shard(model: nn.Module, optimizer: str, limit_bytes: int | None, *, buc
 
 
 def shard(model: nn.Module, mesh: DeviceMesh, dtype: torch.dtype, how: Fsdp) -> nn.Module:
-    """The model itself, spread over `mesh`: its repeated blocks one by one where it has some, then the rest.
+    """The model itself, sharded over `mesh`: its repeated blocks one by one if it has some, then the rest.
 
-    Weights are gathered as `dtype`, which autocast would cast them to anyway, each step and in full.
+    Weights are gathered as `dtype`: autocast would cast all of them to it in each step anyway.
     """
     from gpudoc.workload.recompute import find_blocks
 
-    # autocast goes on casting what meets the weights, as it does in one process
+    # autocast still casts the inputs of the weights, as in one process
     sums = torch.float32 if how.reduce == "fp32" else None
     policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=sums, cast_forward_inputs=False)
     offload = CPUOffloadPolicy(pin_memory=mesh.device_type == "cuda") if how.offload else OffloadPolicy()
@@ -69,13 +69,13 @@ def shard(model: nn.Module, mesh: DeviceMesh, dtype: torch.dtype, how: Fsdp) -> 
     for place, module in enumerate(in_order):
         module.set_modules_to_forward_prefetch(in_order[place + 1 : place + 1 + how.prefetch])
         if how.prefetch > 1 and place:
-            # by itself it gathers one block ahead in backward
+            # FSDP by default gathers one block ahead in backward
             module.set_modules_to_backward_prefetch(in_order[max(1, place - how.prefetch) : place][::-1])
     return model
 
 
 def keep_gathered(model: nn.Module) -> None:
-    """From now on gathered weights of blocks stay until their backward: faster by one exchange in three."""
+    """Keep gathered weights of blocks until their backward from now on: saves one exchange in three."""
     for module in model.modules():
         if module is not model and isinstance(module, FSDPModule):
             module.set_reshard_after_forward(False, recurse=False)
@@ -106,14 +106,14 @@ class Sharded(Distributed):
         self.council = Council(group)
 
     def wrap(self, model: nn.Module, dtype: torch.dtype = torch.float32) -> nn.Module:
-        """The model itself, spread over the ranks as the settings say."""
+        """The model itself, sharded over the ranks as the settings say."""
         self._start_alike(model)
         self._gathered_bytes = sum(p.numel() for p in model.parameters()) * dtype.itemsize
         self._model = shard(model, init_device_mesh(self.device.type, (self.world,)), dtype, self._how)
         return model
 
     def begin_step(self) -> None:
-        """Before a step's first micro batch: forward and backward hold collectives, always."""
+        """Note before a step's first micro batch that its forward and backward contain collectives, as always here."""
         self.is_overlapping = True
         if self._how.reshard == "auto" and self._steps == _SETTLED_STEPS and self._model is not None:
             # every rank must gather as often as the others, so the one with the least room decides
@@ -122,7 +122,7 @@ class Sharded(Distributed):
             self._steps += 1
 
     def _has_room(self) -> bool:
-        """Whether the measured memory leaves room for all gathered weights at once; not where it is not measured."""
+        """Whether the measured memory leaves room for all gathered weights at once; False if it is not measured."""
         if self._limit_bytes is None or self.device.type != "cuda":
             return False
         free, _ = torch.cuda.mem_get_info(self.device)
@@ -130,12 +130,12 @@ class Sharded(Distributed):
         return self._peak_bytes + self._gathered_bytes < (1 - _SPARE_SHARE) * most
 
     def accumulating(self, model: nn.Module, last: bool) -> AbstractContextManager[object]:
-        """Nothing around a micro batch: each one's backward reduces, since whole gradients would not fit."""
+        """An empty context: the backward of every micro batch reduces, since whole gradients would not fit."""
         del model, last
         return nullcontext()
 
     def reduce_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Backward did it already, and what it needed at most can be read."""
+        """Only read the peak memory: backward has already reduced the gradients."""
         del parameters
         self.is_overlapping = False
         if self._steps < _SETTLED_STEPS:
@@ -144,13 +144,13 @@ class Sharded(Distributed):
                 self._peak_bytes = max(self._peak_bytes, torch.cuda.max_memory_allocated(self.device))
 
     def agree_on_worst(self, found: torch.Tensor) -> None:
-        """The largest `found` of all ranks, since each saw only its own part of the gradients."""
+        """Set `found` to the largest of all ranks, since each saw only its own part of the gradients."""
         with talking(self.pulse, WORST):
             dist.all_reduce(found, op=dist.ReduceOp.MAX)
 
 
 def council_of(ranks: Ranks) -> Council:
-    """The ranks that write together; only sharded ones do."""
+    """The council of ranks that write together; only sharded ranks have one."""
     assert isinstance(ranks, Sharded)
     return ranks.council
 
@@ -162,7 +162,7 @@ def shard_if_needed(
     limit_bytes: int | None,
     how: Fsdp = _AS_EVER,
 ) -> tuple[Ranks, str]:
-    """Ranks that shard, and a sentence, where one device would not hold the training; else the ranks as they are."""
+    """Sharded ranks and a sentence if one device cannot hold the training; else the ranks as they are and ''."""
     name = workload.config.optimizer.target.partition(":")[2]
     if not isinstance(ranks, Distributed):
         return ranks, ""
@@ -179,24 +179,24 @@ def shard_if_needed(
 
 
 def spread_like(full: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """`full`, which every rank holds, spread over the ranks as `like` is; as it is when `like` is not spread."""
+    """`full`, which every rank holds, sharded in the same way as `like`; unchanged if `like` is not sharded."""
     if not isinstance(like, DTensor):
         return full
     here = full.to(like.device)
     if "src_data_rank" in inspect.signature(distribute_tensor).parameters:
-        # every rank read the same file, so nothing need be sent
+        # every rank read the same file, so nothing must be sent
         return distribute_tensor(here, like.device_mesh, like.placements, src_data_rank=None)
     return distribute_tensor(here, like.device_mesh, like.placements)
 
 
 def spread_model(model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """A state dict of full tensors, spread as the model's own is."""
+    """A state dict of full tensors, sharded in the same way as the model's own."""
     own = model.state_dict()
     return {name: spread_like(tensor, own[name]) if name in own else tensor for name, tensor in tensors.items()}
 
 
 def spread_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, object]) -> dict[str, object]:
-    """An optimizer's state dict of full tensors, spread as the weights that it belongs to are."""
+    """An optimizer's state dict of full tensors, sharded in the same way as its weights."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     numbers = [
         number for group in cast("list[dict[str, list[int]]]", state["param_groups"]) for number in group["params"]

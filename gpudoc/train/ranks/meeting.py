@@ -1,4 +1,4 @@
-"""How processes that train together find each other, before they are one group."""
+"""Processes that train together find each other here, before they form one group."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ JOIN_SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Which of the processes this one is, as torchrun or the sbatch file says in the environment."""
+    """This process's place among the others, as torchrun or the sbatch file sets it in the environment."""
 
     rank: int
     world: int
@@ -35,7 +35,7 @@ class Place:
 
 
 def place_here(environment: Mapping[str, str] | None = None) -> Place | None:
-    """This process's place; None when nobody started it as one of several. GpudocError when the variables disagree."""
+    """This process's place; None if it was not started as one of several. GpudocError if the variables disagree."""
     variables = os.environ if environment is None else environment
     if "RANK" not in variables or "WORLD_SIZE" not in variables:
         return None
@@ -56,7 +56,7 @@ def place_here(environment: Mapping[str, str] | None = None) -> Place | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Met:
-    """The ranks of this attempt have answered each other; `store` is theirs alone."""
+    """The ranks of this attempt, which have answered each other; only they use `store`."""
 
     place: Place
     store: Store
@@ -64,13 +64,13 @@ class Met:
 
 
 def meet_here() -> Met | None:
-    """The others that were started with this process, met; None when it is alone."""
+    """Meet the ranks that were started with this process; None if it is alone."""
     place = place_here()
     return None if place is None or place.world == 1 else meet_others(place)
 
 
 def meet_others(place: Place) -> Met:
-    """Meet the other ranks; GpudocError when they do not come, or the port is taken."""
+    """Meet the other ranks; GpudocError if they do not come, or the port is taken."""
     pulse = open_pulse(place.rank, place.world)
     with explained(place):
         return Met(place=place, store=meet(place, _open_store(place)), pulse=pulse)
@@ -79,8 +79,8 @@ def meet_others(place: Place) -> Met:
 def meet(place: Place, store: Store) -> Store:
     """A part of `store` that only the ranks of this attempt use.
 
-    A store that the launcher keeps still holds the addresses of ranks that were killed. So rank 0 gives the attempt
-    a new name, and the others ask until a rank 0 that lives answers them by that name.
+    A store that the launcher keeps still holds the addresses of killed ranks. So rank 0 gives the attempt
+    a new name, and the others ask until a live rank 0 answers them under that name.
     """
     until = time.monotonic() + JOIN_SECONDS
     if place.rank == 0:
@@ -103,7 +103,7 @@ def meet(place: Place, store: Store) -> Store:
 
 @contextmanager
 def explained(place: Place) -> Iterator[None]:
-    """What torch raises while ranks meet, as a GpudocError."""
+    """Translates torch's errors while ranks meet into a GpudocError."""
     try:
         yield
     except (RuntimeError, ValueError) as problem:
@@ -113,7 +113,7 @@ def explained(place: Place) -> Iterator[None]:
 def _open_store(place: Place) -> Store:
     meeting = os.environ.get(MEETING)
     if meeting and place.is_one_node:
-        # a file for each attempt: the one before holds the addresses of ranks that are dead
+        # one file per attempt: the previous file holds the addresses of dead ranks
         store = FileStore(f"{meeting}-{place.restarts}", place.world)
         store.set_timeout(timedelta(seconds=JOIN_SECONDS))
         return store

@@ -1,4 +1,4 @@
-"""Which rank is slower than the others, by its own part of each step: what it does without waiting for anybody."""
+"""Finds a rank that is slower than the others, by its own part of each step: the time without waiting for others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from statistics import median
 
 from gpudoc.units import format_seconds
 
-# a rank so much slower than the others' median, by at least so much a step, in each of so many rows and steps
+# a straggler: slower than the others' median by this factor and this time per step, in this many rows and steps
 SLOWER = 1.25
 _LEAST_S = 1e-3
 _ROWS = 3
@@ -18,7 +18,7 @@ _STEPS = 10
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """A rank's own seconds over a stretch of steps: all but waiting for others, and those of reading samples."""
+    """A rank's own seconds over a stretch of steps: all time except waits for others, and its part for samples."""
 
     all_s: float
     read_s: float
@@ -26,7 +26,7 @@ class Own:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slow:
-    """A rank that the others wait for: its own seconds a step and the others' median; `facts`: its reasons.
+    """A rank that the others wait for: its own seconds per step and the others' median; `facts`: possible reasons.
 
     `where` is 'reading samples' or 'computing', the part that takes longer than the others'.
     """
@@ -39,7 +39,7 @@ class Slow:
 
     @property
     def factor(self) -> float:
-        """How many times as long as the others."""
+        """How many times as long as the others it takes."""
         return self.step_s / max(self.others_s, 1e-9)
 
     def document(self) -> dict[str, object]:
@@ -54,7 +54,7 @@ class Slow:
         }
 
     def say(self) -> str:
-        """What a user should read about it."""
+        """The message for the user."""
         told = f"rank {self.rank} is {self.factor:.2g} times as slow as the others in {self.where}: "
         own, others = format_seconds(self.step_s), format_seconds(self.others_s)
         told += f"{own} a step, while the others take {others} and then wait for it"
@@ -63,9 +63,9 @@ class Slow:
 
 
 class RankPace:
-    """Judges rows of (steps, each rank's own part), and adds them up over the run. All ranks judge the same way.
+    """Judges rows of (steps, each rank's own part), and adds them up over the run. All ranks get the same result.
 
-    `ask` gets a rank's number and returns what that rank says of itself, on every rank: a collective.
+    `ask` takes a rank's number and returns that rank's facts about itself on every rank: a collective.
     """
 
     def __init__(self, world: int, ask: Callable[[int], Mapping[str, object]]) -> None:
@@ -76,7 +76,7 @@ class RankPace:
         self.slow: Slow | None = None
 
     def take(self, steps: int, row: Sequence[Own]) -> Slow | None:
-        """Take a row in; the rank that has been slow for some rows, None where none is slow."""
+        """Add a row; returns the rank that has been slow for some rows, None if none is."""
         if steps < 1 or len(row) < 2:
             return None
         self._steps += steps
@@ -88,7 +88,7 @@ class RankPace:
         return self.slow
 
     def document(self) -> dict[str, object] | None:
-        """Each rank's own seconds a step over the run, and the one that is slow at its end; None for one rank."""
+        """Each rank's own seconds per step over the run, and the slow rank at its end; None for one rank."""
         if self._steps == 0:
             return None
         return {

@@ -1,4 +1,4 @@
-"""Who trains together: what one process needs from the others, and the process that is alone."""
+"""The ranks that train together: the interface to the others, and its version for a single process."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from gpudoc.train.ranks.pulse import Pulse
 
 T = TypeVar("T")
 
-# what ranks tell each other in one vote, as bits of an int
+# the messages of ranks in one vote, as bits of an int
 OOM = 1
 STOP = 2
 BUSY = 4
 
 
 class Ranks(Protocol):
-    """The processes of one run. Every method but `rank` and `world` is called by all of them at the same place."""
+    """The processes of one run. All of them call every method at the same place."""
 
     rank: int
     world: int
@@ -42,22 +42,22 @@ class Ranks(Protocol):
         """Every rank's `value` in the order of ranks; plain data only."""
 
     def wrap(self, model: nn.Module, dtype: torch.dtype = torch.float32) -> nn.Module:
-        """The model as training calls it under autocast to `dtype`; `model` itself stays the one that is saved."""
+        """The model that training calls under autocast to `dtype`; checkpoints still save `model` itself."""
 
     def begin_step(self) -> None:
-        """Before a step's first micro batch: how gradients are exchanged is settled for all of them."""
+        """Decide before a step's first micro batch how gradients are exchanged in the whole step."""
 
     def accumulating(self, model: nn.Module, last: bool) -> AbstractContextManager[object]:
-        """Around one micro batch's forward and backward; `last` is the step's last one."""
+        """The context for one micro batch's forward and backward; `last` marks the step's last one."""
 
     def reduce_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Make every rank's gradients the mean over ranks, where backward did not do it already."""
+        """Replace every rank's gradients by the mean over ranks, unless backward has already done it."""
 
     def agree_on_worst(self, found: torch.Tensor) -> None:
-        """Make the scalar `found` its largest over ranks, where gradients are sharded; equal gradients need nothing."""
+        """Set the scalar `found` to its largest over ranks if gradients are sharded; equal gradients need nothing."""
 
     def barrier(self) -> None:
-        """Return when all ranks have come here."""
+        """Return when all ranks have reached this call."""
 
     def align_buffers(self, model: nn.Module) -> None:
         """Give all ranks rank 0's buffers (running statistics), which each updates from its own batches."""
@@ -115,7 +115,7 @@ class Alone:
 
 
 def on_rank_0(ranks: Ranks, act: Callable[[], T]) -> T:
-    """What `act` returns on rank 0, for every rank; its GpudocError is raised on every rank too."""
+    """The result of `act`, which runs on rank 0, for every rank; every rank also raises its GpudocError."""
     if ranks.world == 1:
         return act()
     found: T | None = None
@@ -132,27 +132,27 @@ def on_rank_0(ranks: Ranks, act: Callable[[], T]) -> T:
 
 
 def inside(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
-    """The plain tensors that a quantized one consists of; empty for any other, also for one that is spread."""
+    """The plain tensors inside a quantized tensor; empty for any other, also for a sharded one."""
     if not hasattr(tensor, "__tensor_flatten__") or hasattr(tensor, "full_tensor"):
         return {}
     return {name: getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]}
 
 
 def whole(tensor: torch.Tensor) -> torch.Tensor:
-    """The full tensor of one that is spread over ranks, which all of them gather together; any other as it is."""
+    """The full tensor of a sharded one, which all ranks gather together; any other tensor unchanged."""
     gather = getattr(tensor, "full_tensor", None)
     return tensor if gather is None else gather()
 
 
 def own_part(tensor: torch.Tensor) -> torch.Tensor:
-    """This rank's part of a tensor that is spread over ranks, sharing its memory; any other as it is."""
+    """This rank's part of a sharded tensor, sharing its memory; any other tensor unchanged."""
     take = getattr(tensor, "to_local", None)
     return tensor if take is None else take()
 
 
 @contextmanager
 def off_stdout() -> Iterator[None]:
-    """What C++ prints meanwhile goes to stderr: gloo of torch 2.9 greets on stdout, where a document belongs."""
+    """Send C++ output inside to stderr: gloo of torch 2.9 prints a greeting on stdout, which is for the document."""
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)

@@ -1,4 +1,4 @@
-"""Signs of life: where a rank stands, in a few words of memory that a watcher can read while it runs."""
+"""Signs of life: the position of a rank, in a few words of memory that a watcher can read while it runs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 from time import perf_counter as clock
 from typing import cast
 
-# names the folder in which the ranks of one machine keep them
+# the variable with the folder in which the ranks of one machine keep them
 FOLDER = "GPUDOC_PULSE_FOLDER"
-# begins the names of the files in which ranks of one machine meet; not set where they meet at a port
+# the variable with the first part of the names of the files in which ranks of one machine meet; unset with a port
 MEETING = "GPUDOC_MEETING"
 BUILDING, READING, COMPUTING, LOGGING, EVALUATING, SAVING, ENDED, OWN_CODE = range(8)
 DOES = (
@@ -24,7 +24,7 @@ DOES = (
     "evaluates",
     "saves a checkpoint",
     "has ended",
-    # a script, of which no more is known
+    # a script, about which nothing more is known
     "runs its own code",
 )
 VOTE, TOTAL, GATHER, BROADCAST, REDUCE, WORST = range(1, 7)
@@ -32,16 +32,16 @@ CALLS = ("", "vote", "sum on the host", "gather", "broadcast", "reduction of gra
 
 _VERSION = 1
 _WORDS = 16
-# a word each; PID is the last one to be written
+# one word each; PID is written last
 _IS, _PID, _RANK, _WORLD, _STEP, _DOING, _BEATS, _CALLS, _CALL = range(9)
 _RUN = "run"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beat:
-    """Where a rank stands: `calls` counts the collectives that it came to, `call` names the one that it is in, or ''.
+    """Where a rank stands: `calls` counts the collectives that it has entered, `call` names the current one, or ''.
 
-    Two equal beats mean that nothing has moved in between.
+    Two equal beats mean that the rank made no progress in between.
     """
 
     rank: int
@@ -55,15 +55,15 @@ class Beat:
 
     @property
     def does(self) -> str:
-        """What it does, as the end of a sentence about a rank."""
+        """Its activity, as the end of a sentence about a rank."""
         return DOES[self.doing]
 
 
 class Pulse:
-    """One rank's signs of life. Each is a number stored in memory: nothing waits, nothing is sent.
+    """One rank's signs of life. Each is a number stored in memory, without waiting or sending.
 
-    `waited_s` are the seconds in collectives so far; `own_s` and `read_s` are those of steps without them, in all and
-    while samples were read, since `take`.
+    `waited_s` are the seconds in collectives so far; `own_s` are the seconds of steps outside collectives since `take`,
+    `read_s` the part of them spent reading samples.
     """
 
     __slots__ = ("_entered", "_place", "_words", "own_s", "read_s", "waited_s")
@@ -80,28 +80,28 @@ class Pulse:
         self._words[_RANK], self._words[_WORLD], self._words[_PID] = rank, world, os.getpid()
 
     def begin(self, step: int) -> None:
-        """Step number `step`, from 0, begins with reading its samples."""
+        """Note that step number `step`, from 0, begins with reading its samples."""
         self._words[_STEP] = step
         self._words[_DOING] = READING
 
     def now(self, doing: int) -> None:
-        """Something else begins, or the same goes on with the next part: each call is a sign of life."""
+        """Note that another activity begins, or the next part of the same one: each call is a sign of life."""
         self._words[_DOING] = doing
         self._words[_BEATS] += 1
 
     def enter(self, call: int) -> None:
-        """A collective begins."""
+        """Note that a collective begins."""
         self._entered = clock()
         self._words[_CALLS] += 1
         self._words[_CALL] = call
 
     def leave(self) -> None:
-        """The collective is over."""
+        """Note that the collective is over."""
         self._words[_CALL] = 0
         self.waited_s += clock() - self._entered
 
     def take(self) -> tuple[float, float]:
-        """`own_s` and `read_s`, which start again at 0."""
+        """Return `own_s` and `read_s`, and reset them to 0."""
         taken = self.own_s, self.read_s
         self.own_s = self.read_s = 0.0
         return taken
@@ -118,7 +118,7 @@ class Pulse:
 
 
 def open_pulse(rank: int, world: int) -> Pulse:
-    """This rank's signs of life, where the process that started it reads them; else in its own memory."""
+    """This rank's signs of life, shared with the process that started it if possible; else in its own memory."""
     pulse = Pulse()
     folder = os.environ.get(FOLDER)
     if folder:
@@ -130,11 +130,11 @@ def open_pulse(rank: int, world: int) -> Pulse:
 
 def _shared(folder: Path, rank: int) -> Pulse:
     place = folder / f"rank-{rank}"
-    # a rank that is started again must not write over one that still lives
+    # a restarted rank must not overwrite the file of one that is still alive
     with contextlib.suppress(FileNotFoundError):
         place.unlink()
     with place.open("w+b") as file:
-        # written, not only made longer: to store into a page for which the disk has no room is a SIGBUS
+        # write the file, do not only extend it: a store into a page without disk space causes a SIGBUS
         file.write(bytes(_WORDS * 8))
         file.flush()
         memory = mmap.mmap(file.fileno(), _WORDS * 8)
@@ -143,7 +143,7 @@ def _shared(folder: Path, rank: int) -> Pulse:
 
 
 def read_beats(folder: Path) -> list[Beat]:
-    """Where the ranks of this machine stand, in their order; those that have written nothing yet are left out."""
+    """Where the ranks of this machine stand, in their order, without ranks that have written nothing yet."""
     found = []
     for place in folder.glob("rank-*"):
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -154,7 +154,7 @@ def read_beats(folder: Path) -> list[Beat]:
 
 
 def run_folder(folder: Path) -> Path | None:
-    """The folder of the run, once a rank has named it."""
+    """The folder of the run, None until a rank has named it."""
     try:
         return Path((folder / _RUN).read_text("utf-8"))
     except OSError:

@@ -1,1 +1,1 @@
-"""What a run says of itself: metrics, summary, and the advice at the end."""
+"""The reports of a run: metrics, summary, and the advice at the end."""

@@ -1,4 +1,4 @@
-"""What the time split means, and the one thing to do about it. Pure functions of figures."""
+"""The meaning of the time split, and the advice about it. Pure functions of figures."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from gpudoc.train.meter.meters import Split
 from gpudoc.train.ranks.pace import Slow
 from gpudoc.train.settings import TrainSettings
 
-# below this share, and below this time, a phase is not worth a word
+# a phase below this share, or below this time, is not worth a message
 _WORTH_SAYING = 0.10
 _WORTH_SAYING_S = 5.0
-# so many times rarer, or larger, is what is proposed
+# the advice proposes a value that is this many times rarer or larger
 _FEWER = 4
 
 
 @dataclass(frozen=True, slots=True)
 class RunAdvice:
-    """A sentence, a command where one helps, and how many times as fast it makes the run at most; at least once."""
+    """A sentence, a command if one helps, and the largest speed-up of the run; the smallest is 1."""
 
     say: str
     run: str = ""
@@ -36,7 +36,7 @@ class RunAdvice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSituation:
-    """What the advice depends on besides the split."""
+    """The facts on which the advice depends, besides the split."""
 
     settings: TrainSettings
     model: str
@@ -45,14 +45,14 @@ class RunSituation:
     profile_kind: str
     # the most loader workers that the data set can use; None: any number
     most_workers: int | None = None
-    # threads that waited for CPUs on which others computed
+    # threads that waited for CPUs on which other processes computed
     spinning: Finding | None = None
-    # the function that torch.compile compiled most often once more, and why; empty when none was
+    # the function that torch.compile recompiled most often, and why; empty if there is none
     recompiled: str = ""
 
 
 def verdict(split: Split) -> str:
-    """Where the time went, in one sentence with the largest shares."""
+    """One sentence about the largest shares of the time."""
     if split.wall_s <= 0:
         return "no step was trained"
     names = {
@@ -72,7 +72,7 @@ def verdict(split: Split) -> str:
 
 
 def advise(split: Split, situation: RunSituation) -> list[RunAdvice]:
-    """What would make this run faster, the most valuable first; empty when nothing stands out."""
+    """Advice to make this run faster, the most valuable first; empty if nothing stands out."""
     found = [
         *_about_waiting(split, situation),
         *_about_python(split, situation),
@@ -88,7 +88,7 @@ def advise(split: Split, situation: RunSituation) -> list[RunAdvice]:
 
 
 def _about_waiting(split: Split, situation: RunSituation) -> Iterator[tuple[float, RunAdvice]]:
-    """What the step waited for: samples, copies, other ranks. Each with its share of the time."""
+    """Advice about the waits of the step (samples, copies, other ranks), each with its share of the time."""
     settings = situation.settings
     data, transfer, communicate = (split.share(phase) for phase in ("data_wait", "transfer", "communicate"))
     if data >= _WORTH_SAYING:
@@ -109,7 +109,7 @@ def _about_waiting(split: Split, situation: RunSituation) -> Iterator[tuple[floa
 
 
 def _about_python(split: Split, situation: RunSituation) -> Iterator[tuple[float, RunAdvice]]:
-    """The GPU had nothing to do, because Python was late with its work or torch.compile was at work."""
+    """Advice about an idle GPU, because Python was late with its work or torch.compile was at work."""
     settings = situation.settings
     host, compiling = split.share("host"), split.share("compile")
     if compiling >= _WORTH_SAYING and situation.recompiled:
@@ -134,13 +134,13 @@ def _about_python(split: Split, situation: RunSituation) -> Iterator[tuple[float
 
 
 def _about_pauses(split: Split, settings: TrainSettings) -> Iterator[tuple[float, RunAdvice]]:
-    """Checkpoints and evaluations, which can be rarer."""
+    """Advice about checkpoints and evaluations, which can be rarer."""
     checkpoint, evaluate = split.share("checkpoint"), split.share("evaluate")
     if checkpoint >= _WORTH_SAYING and split.seconds["checkpoint"] >= _WORTH_SAYING_S:
         run = f"--set checkpoint_every={_FEWER * max(1, settings.checkpoint_every)}"
         say = f"steps waited {checkpoint:.0%} for checkpoints"
         yield checkpoint, _gaining(say, run, checkpoint * (1 - 1 / _FEWER))
-    # the one evaluation at the end of a short run is nobody's habit
+    # a single evaluation at the end of a short run does not count as often
     often = 0 < 2 * settings.eval_every <= settings.steps
     if often and evaluate >= 0.25 and split.seconds["evaluate"] >= _WORTH_SAYING_S:
         run = f"--set eval_every={_FEWER * settings.eval_every}"
@@ -148,13 +148,13 @@ def _about_pauses(split: Split, settings: TrainSettings) -> Iterator[tuple[float
 
 
 def _gaining(say: str, run: str, saved: float) -> RunAdvice:
-    """Advice that saves this share of the time at most."""
+    """Advice that saves at most this share of the time."""
     at_most = 1 / max(0.01, 1 - saved)
     return RunAdvice(f"{say}, worth at most about {at_most:.1f}x", run, at_most)
 
 
 def about_slow(slow: Slow | None) -> list[RunAdvice]:
-    """What a rank that the others wait for is worth, above all else: each step takes as long as that one's."""
+    """Advice about a straggler, which comes first: each step takes as long as on that rank."""
     if slow is None:
         return []
     return [
@@ -165,7 +165,7 @@ def about_slow(slow: Slow | None) -> list[RunAdvice]:
 def _about_data(split: Split, situation: RunSituation) -> RunAdvice:
     share = split.share("data_wait")
     workers = situation.settings.num_workers
-    # at best all of the waiting goes away; on a CPU the workers take cores from the step
+    # at best all of the waiting disappears; on a CPU the workers take cores from the step
     worth = min(1 / (1 - share), 1 + share * situation.num_cpus) if share < 1 else float(situation.num_cpus)
     if situation.most_workers is not None:
         return _about_stream(share, workers, situation.most_workers)

@@ -21,7 +21,7 @@ from gpudoc.train.state.run_dir import write_whole
 def finish(
     request: TrainRequest, job: Job, problem: Exception | None, seconds: float, beside: CpuLoad | None = None
 ) -> Finished:
-    """Write summary.json and say how it ended; `beside` is other processes' use of the CPUs."""
+    """Write summary.json and return the last event; `beside` is other processes' use of the CPUs."""
 
     import torch
 
@@ -55,7 +55,7 @@ def finish(
         try:
             write_whole(job.run.summary, to_json(summary, indent=1) + "\n")
         except GpudocError:
-            # the disk that is full for the summary was full for the checkpoint, whose error says so
+            # a disk that is full for the summary was also full for the checkpoint, whose error is reported
             if problem is None:
                 raise
     return Finished(summary=summary, exit_code=exit_code, reason=reason, go_on=command)

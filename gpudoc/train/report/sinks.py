@@ -1,4 +1,4 @@
-"""Where figures go besides the screen: metrics.jsonl always, TensorBoard and Weights & Biases or trackio on request."""
+"""Outputs of figures besides the screen: metrics.jsonl always, TensorBoard, Weights & Biases or trackio on request."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from typing import Protocol
 from gpudoc.errors import GpudocError
 from gpudoc.train.state.run_dir import Run
 
-# NaN and infinity raise: JSON cannot say them
+# NaN and infinity raise: JSON cannot represent them
 _encode = json.JSONEncoder(allow_nan=False).encode
 NAMES = ("tensorboard", "wandb", "trackio")
-# rows wait for so long to be written together: between two steps, one alone takes four times as long
+# rows wait this long to be written together: a write of one row between two steps takes four times as long
 _TOGETHER_S = 0.5
-# of rows that wait for a disk: some 60,000
+# the most bytes of rows that wait for a disk: some 60,000 rows
 _MOST_WAITING_BYTES = 32 << 20
 
 
 class Sink(Protocol):
-    """Somebody else's place for figures; `name` as it was asked for by --log-to."""
+    """An external output for figures; `name` is its name in --log-to."""
 
     name: str
 
@@ -37,10 +37,10 @@ class Sink(Protocol):
 
 
 class Sinks:
-    """metrics.jsonl, one object a line, and the sinks that were asked for.
+    """metrics.jsonl, one object per line, and the requested sinks.
 
-    No disk and no sink ends a training: rows wait until they can be written, a sink that fails gets no more of them,
-    and `tell` says so.
+    Faults of a disk or a sink never end a training: rows wait until they can be written, a sink that fails gets no
+    more of them, and `tell` reports both.
     """
 
     def __init__(self, run: Run, extra: tuple[Sink, ...] = ()) -> None:
@@ -58,13 +58,13 @@ class Sinks:
         self._untold: list[str] = []
 
     def add(self, document: Mapping[str, object]) -> None:
-        """Take one object; it is written at once, or with the next ones when others were less than 0.5 s ago."""
+        """Take one object; writes it now, or together with the next ones if the last write was less than 0.5 s ago."""
         self._waiting.append(document)
         if time.perf_counter() - self._written >= _TOGETHER_S:
             self.write()
 
     def write(self) -> None:
-        """Write what waits; numbers that JSON cannot say become null."""
+        """Write the waiting objects; numbers that JSON cannot represent become null."""
         waiting, self._waiting = self._waiting, []
         for document in waiting:
             try:
@@ -97,7 +97,7 @@ class Sinks:
                 self._give_up(sink, problem)
 
     def tell(self) -> list[str]:
-        """What went wrong, or is right again, since the last call."""
+        """Messages about faults, and about their end, since the last call."""
         told, self._untold = self._untold, []
         return told
 
@@ -106,7 +106,7 @@ class Sinks:
             if self._rows and not self._is_there():
                 self._stream = _open_rows(self._place)
             while self._rows and self._stream is not None:
-                # a full disk may take a part, and the rest follows it when there is room
+                # a full disk may accept a part; the rest follows when there is room
                 del self._rows[: self._stream.write(self._rows)]
         except OSError as problem:
             self._stream = None
@@ -120,7 +120,7 @@ class Sinks:
             self._untold.append(f"{self._place}: the waiting rows are written")
 
     def _is_there(self) -> bool:
-        """Whether the file that is open is still the one in the folder; who reads the rows looks there."""
+        """Whether the open file is still the one in the folder, where readers of the rows look."""
         try:
             return self._stream is not None and os.path.samestat(self._place.stat(), os.fstat(self._stream.fileno()))
         except OSError:
@@ -131,7 +131,7 @@ class Sinks:
             try:
                 sink.add(step, dict(_figures(document)))
             except GpudocError:
-                # a hang that was noticed in this moment ends the run
+                # a hang that was noticed at this moment ends the run
                 raise
             except Exception as problem:
                 self._give_up(sink, problem)
@@ -143,7 +143,7 @@ class Sinks:
 
 
 class NoSinks(Sinks):
-    """What ranks other than the first write to."""
+    """The sinks of all ranks except the first: they write nothing."""
 
     def __init__(self) -> None:
         self._extra = ()
@@ -160,12 +160,12 @@ class NoSinks(Sinks):
 
 
 def open_extra(names: tuple[str, ...], run: Run, settings: Mapping[str, object]) -> tuple[Sink, ...]:
-    """The sinks named by --log-to; GpudocError when the name or its package is unknown."""
+    """The sinks named by --log-to; GpudocError if the name or its package is unknown."""
     return tuple(_open(name, run, settings) for name in names)
 
 
 def finite(value: object) -> object:
-    """The same data with None in place of inf and NaN, which JSON does not know."""
+    """The same data with None for inf and NaN, which JSON cannot represent."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -176,7 +176,7 @@ def finite(value: object) -> object:
 
 
 def _open_rows(place: Path) -> FileIO:
-    # what a buffer holds after an error would be written twice, or not at all
+    # unbuffered: after an error the content of a buffer would be written twice, or not at all
     return FileIO(place, "ab")
 
 
@@ -207,7 +207,7 @@ class _TensorBoard:
 
 
 class _Tracker:
-    """Weights & Biases, or trackio, which answers to the same three calls."""
+    """Weights & Biases, or trackio, which has the same three calls."""
 
     def __init__(self, name: str, run: Run, settings: Mapping[str, object]) -> None:
         self.name = name

@@ -1,4 +1,4 @@
-"""summary.json: what a run came to."""
+"""summary.json: the result of a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpudoc.train.report.sinks import finite
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingEnd:
-    """How the run ended and what was seen last."""
+    """How the run ended, and its last figures."""
 
     status: str
     reason: str
@@ -33,7 +33,7 @@ def document(job: Job, end: TrainingEnd) -> RunSummary:
     """The summary of a run as plain data."""
     progress, course = job.course.progress, job.course
     split = Split.of(progress.seconds)
-    # an early stop ends a run sooner than it was asked for
+    # an early stop ends a run before its requested steps
     settings = replace(job.settings, steps=course.end_step)
     samples = course.order.samples_before(progress.step)
     found: RunSummary = {

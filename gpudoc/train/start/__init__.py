@@ -1,1 +1,1 @@
-"""Before the first step: device, profile, settings and model put together, and where the ranks run."""
+"""Before the first step: combines device, profile, settings and model, and decides where the ranks run."""

@@ -1,4 +1,4 @@
-"""From decisions to a job: the live objects, then the loop with everything that it works with."""
+"""Turns decisions into a job: first the live objects, then the loop with everything that it uses."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from gpudoc.workload.build import Workload, data_fingerprint, model_fingerprint
 
 @dataclass(frozen=True, kw_only=True)
 class Decisions:
-    """All decisions, before anything heavy is made."""
+    """All decisions, before any large object is built."""
 
     request: TrainRequest
     stop: Stop
@@ -59,7 +59,7 @@ class Decisions:
 
 @dataclass(frozen=True, kw_only=True)
 class LiveParts:
-    """What a checkpoint is put into, and what reads the samples."""
+    """The objects into which a checkpoint is loaded, and those that read the samples."""
 
     stepper: Stepper
     rates: Rates
@@ -71,7 +71,7 @@ class LiveParts:
 
 
 def make_live(decisions: Decisions, model: nn.Module) -> LiveParts:
-    """Everything that has state, as it is before the first step."""
+    """All objects with state, as they are before the first step."""
     settings, workload, device, ranks = decisions.settings, decisions.workload, decisions.device, decisions.ranks
     fingerprint = model_fingerprint(model)
     form = form_of(settings, decisions.precision, grad_clip=settings.grad_clip, lr=settings.lr)
@@ -118,7 +118,7 @@ def make_live(decisions: Decisions, model: nn.Module) -> LiveParts:
 def assemble(
     decisions: Decisions, live: LiveParts, origin: Origin, lesson: RunProfile | None
 ) -> Generator[Event, None, Job]:
-    """The loop and all that it works with, for a run whose state is restored."""
+    """Build the loop and all that it uses, for a run whose state is restored."""
     settings, workload, run, ranks = decisions.settings, decisions.workload, decisions.choice.run, decisions.ranks
     stepper, course, stop = live.stepper, live.course, decisions.stop
     sinks = _open_sinks(decisions)

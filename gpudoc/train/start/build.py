@@ -55,9 +55,9 @@ Built = tuple[Job, Lock | None]
 
 
 def build(request: TrainRequest, stop: Stop, ranks: Ranks | None = None) -> Generator[Event, None, Built | Finished]:
-    """Everything that a run needs, said as it is found; `Finished` at once when the run has all its steps already.
+    """Build everything that a run needs and report it on the way; `Finished` if the run already has all its steps.
 
-    GpudocError when memory runs out meanwhile: no smaller batch would help.
+    GpudocError if memory runs out here: a smaller batch would not help.
     """
     workload = _load(request)
     met = meet_here() if ranks is None else None
@@ -152,14 +152,14 @@ def _build_on(
 
 
 def _resume(request: TrainRequest) -> str:
-    """What --resume means: ranks that are started again after a crash go on even where a new run was asked for."""
+    """The meaning of --resume: ranks restarted after a crash continue even if the user asked for a new run."""
     place = place_here()
     is_again = place is not None and place.restarts > 0
     return "auto" if is_again and request.resume == "never" else request.resume
 
 
 def _load(request: TrainRequest) -> Workload:
-    """The workload, with the seed of a flag in place of the config's."""
+    """The workload; a flag's seed replaces the config's."""
     workload = load_workload(request.model)
     seed = request.flags.get("seed")
     if isinstance(seed, int):
@@ -169,7 +169,7 @@ def _load(request: TrainRequest) -> Workload:
 
 
 def _start_again(request: TrainRequest, settings: TrainSettings, device: torch.device, ranks: Ranks) -> Iterator[Event]:
-    """Allocators and OpenMP read their environment when a process starts: for another one this process starts again."""
+    """Restart this process if the allocator or OpenMP needs other variables: they are read only when it starts."""
     of_allocator = missing_environment(settings.allocator, device.type)
     of_threads = openmp.missing_environment(settings.wait_policy, device.type)
     missing = {**of_allocator, **of_threads}
@@ -181,13 +181,13 @@ def _start_again(request: TrainRequest, settings: TrainSettings, device: torch.d
     yield Said(f"starting again with the environment of {' and '.join(whose)}: {words}")
     sys.stdout.flush()
     sys.stderr.flush()
-    # together, or a rank that begins anew would meet the old selves of the others
+    # together; otherwise a restarted rank would meet processes of other ranks that are about to restart
     ranks.barrier()
     os.execve(sys.executable, [*own_module("gpudoc"), *sys.argv[1:]], {**os.environ, **missing})  # noqa: S606
 
 
 def _limit_memory(request: TrainRequest, device: torch.device, ranks: Ranks) -> Generator[Event, None, int | None]:
-    """Live under the limit; returns what one process may use, None when that is not known."""
+    """Apply the memory limit; returns the bytes that one process may use, None if that is unknown."""
     limit = request.memory_limit_bytes
     if limit is None and device.type == "cpu":
         limit = limits.default_limit_bytes()
@@ -209,7 +209,7 @@ def _limit_memory(request: TrainRequest, device: torch.device, ranks: Ranks) -> 
 
 
 def _scale_lr(plan: Decisions, rates: Rates) -> Iterator[Event]:
-    """Scale the learning rate when the global batch grew by itself, and say so; a typed lr or batch stays."""
+    """Scale the learning rate if the global batch grew automatically, and say so; a typed lr or batch stays."""
     settings = plan.settings
     grew_by_itself = settings.source("global_batch") == "default" and settings.lr is None
     if not grew_by_itself:
@@ -227,14 +227,14 @@ def _scale_lr(plan: Decisions, rates: Rates) -> Iterator[Event]:
 
 
 def _start_from(plan: Decisions, model: nn.Module) -> Iterator[Event]:
-    """Put the weights that the config names into the new model, and say what did not match."""
+    """Load the weights that the config names into the new model, and report mismatches."""
     match = plan.workload.load_weights(model)
     if match is not None:
         yield from (Said(sentence, warning=number > 0) for number, sentence in enumerate(match.sentences()))
 
 
 def _go_on(plan: Decisions, live: LiveParts, path: Path) -> Iterator[Event]:
-    """Put the checkpoint into what was built."""
+    """Load the checkpoint into the objects that were built."""
     loaded = load(path, parts=plan.ranks.is_sharded)
     course = live.course
     progress = course.progress = restore(loaded, live.stepper, live.constants)
@@ -259,7 +259,7 @@ def _go_on(plan: Decisions, live: LiveParts, path: Path) -> Iterator[Event]:
 
 
 def _stretched(before: object, plan: Decisions, step: int) -> Iterator[Event]:
-    """Say what another number of steps does to a schedule that ends with the last step."""
+    """Say how a changed number of steps affects a schedule that ends with the last step."""
     scheduled, now = plan.workload.config.schedule, plan.settings.steps
     if not isinstance(before, int) or before == now or scheduled.name == "constant":
         return
@@ -272,7 +272,7 @@ def _stretched(before: object, plan: Decisions, step: int) -> Iterator[Event]:
 
 
 def _find_place(live: LiveParts, loaded: Loaded) -> Iterator[Event]:
-    """Let a stream go on where the checkpoint was, or say what finding the place costs."""
+    """Continue a stream at the checkpoint's place, or say what it costs to find that place."""
     reader, course = live.feeds.reader, live.course
     if not isinstance(reader, StreamReader):
         return

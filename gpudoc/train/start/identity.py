@@ -1,4 +1,4 @@
-"""What this machine and this workload are, in a profile's words; what tune writes and train looks for."""
+"""Describes this machine and this workload as profiles do, for tune to write and train to look up."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from gpudoc.units import GIB
 from gpudoc.workload.batch import Batch, tensors_in
 from gpudoc.workload.build import Workload, data_fingerprint, model_fingerprint
 
-# what keeps torch's libraries and glibc from instructions that the CPU has: kernels and their scratch memory differ
+# variables that keep torch's libraries and glibc from using CPU instructions: kernels and scratch memory differ
 _SWITCHES = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "GLIBC_TUNABLES")
 
 
 def hardware_here(device: torch.device, limit_bytes: int | None = None, count: int = 1) -> Hardware:
-    """This kind of machine as a profile names it; memory is the card's or, on a CPU, the host's or the given limit."""
+    """This kind of machine in a profile's terms; memory is the card's or, on a CPU, the host's or the given limit."""
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
         return Hardware(
@@ -51,7 +51,7 @@ def hardware_here(device: torch.device, limit_bytes: int | None = None, count: i
 
 
 def workload_key(workload: Workload, model: nn.Module) -> WorkloadKey:
-    """What is trained, as a profile names it: fingerprints of model and data, the optimizer, a sample's shapes."""
+    """The workload in a profile's terms: fingerprints of model and data, the optimizer, a sample's shapes."""
     return WorkloadKey(
         config=workload.name,
         model=f"{model_fingerprint(model)}-{workload.signature()}",
@@ -69,7 +69,7 @@ def input_signature(workload: Workload) -> str:
 
 
 def digest(tensors: object) -> str:
-    """sha256 over nested tensors and plain values in a fixed order, as hex; equal exactly when all bits are."""
+    """sha256 over nested tensors and plain values in a fixed order, as hex; equal exactly if all bits are equal."""
     found = hashlib.sha256()
     _feed(found, tensors)
     return found.hexdigest()
@@ -117,5 +117,5 @@ def _shm_bytes() -> int | None:
         space = os.statvfs("/dev/shm")
     except (OSError, AttributeError):
         return None
-    # whole GiB, since the exact size says nothing and differs from boot to boot
+    # whole GiB, since the exact size is irrelevant and differs from boot to boot
     return space.f_blocks * space.f_frsize // GIB * GIB

@@ -1,7 +1,7 @@
-"""Starting several ranks by itself: torchrun in a separate process, signals passed on, one exit code that counts.
+"""Starts several ranks: torchrun in a separate process, which gets the signals; the run has one exit code.
 
-torchrun takes every exit status but 0 for a crash and starts all ranks again. A rank that ends on purpose (stopped,
-finished with a bad answer, a user's mistake) therefore writes its exit code aside and exits with 0.
+torchrun treats every exit status except 0 as a crash and starts all ranks again. A rank that ends on purpose (stopped,
+finished with a bad answer, a user's mistake) therefore writes its exit code to a file and exits with 0.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
 EXIT_FILE = "GPUDOC_EXIT_FILE"
 MAX_RESTARTS = 3
-# a rank that is stopped may save for so long; one that hangs in NCCL since its peer died holds a restart up as long
+# a stopped rank may take this long to save; a rank that hangs in NCCL after its peer died delays a restart as long
 SHUTDOWN_SECONDS = 120
-# when one rank has ended with an error the others soon hear of it, or hang in NCCL
+# after one rank has ended with an error the others soon learn of it, or hang in NCCL
 FOLLOW_SECONDS = 60
 _LOOK_SECONDS = 1.0
 _RENDEZVOUS = "rendezvous"
-# a file system in memory, which knows locks
+# a file system in memory, which supports locks
 _MEMORY = Path("/dev/shm")
 _AGENT = "from gpudoc.train.start.launch import agent; sys.exit(agent(sys.argv[1:]))"
 _PASSED_ON = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
@@ -53,7 +53,7 @@ _PASSED_ON = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nodes:
-    """The machines of one run: how many, where they meet (a port, or a file where there is one machine), and a name
+    """The machines of one run: how many, where they meet (a port, or a file for a single machine), and a name
     that no other run has.
     """
 
@@ -68,7 +68,7 @@ class Nodes:
 
 
 def choose_ranks(gpus: str | None, *, device: str, num_gpus: int) -> int:
-    """How many ranks `--gpus` asks for on this machine: every GPU with auto; on a CPU as many as said, else one."""
+    """How many ranks `--gpus` asks for on this machine: every GPU with auto; on a CPU the given number, else one."""
     on_gpu = device.startswith("cuda")
     if gpus is None or gpus == "auto":
         # 'cuda:1' names one GPU
@@ -87,7 +87,7 @@ def choose_ranks(gpus: str | None, *, device: str, num_gpus: int) -> int:
 
 
 def nodes_here(environment: Mapping[str, str] | None = None) -> Nodes:
-    """The nodes of the SLURM step that runs this, when there are several; else this machine alone."""
+    """The nodes of the SLURM step that runs this, if there are several; else this machine alone."""
     variables = os.environ if environment is None else environment
     count = variables.get("SLURM_STEP_NUM_NODES", "1")
     if not count.isdecimal() or int(count) < 2:
@@ -104,9 +104,9 @@ def nodes_here(environment: Mapping[str, str] | None = None) -> Nodes:
 
 @contextlib.contextmanager
 def _meeting_place(folder: Path) -> Iterator[Path]:
-    """Where the ranks of one machine meet in files: this private folder, or one in memory where it knows no locks.
+    """Where the ranks of one machine meet in files: this private folder, or one in memory if this has no locks.
 
-    GpudocError where there is neither: at a port, every user of the machine could come between them.
+    GpudocError if neither supports locks: a port would let every user of the machine interfere.
     """
     if _knows_locks(folder):
         yield folder
@@ -137,9 +137,9 @@ def _knows_locks(folder: Path) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnHang:
-    """What becomes of ranks of which nothing moves: 'report' or 'end'; `go_on` is the command for a run's folder.
+    """What to do if no rank makes progress: 'report' or 'end'; `go_on` is the command for a run's folder.
 
-    `asks_nccl`: the ranks have GPUs, and their NCCL can tell what it was doing.
+    `asks_nccl`: the ranks have GPUs, and their NCCL can report what it was doing.
     """
 
     then: str = "report"
@@ -157,7 +157,7 @@ def launch(
 ) -> int:
     """Run `gpudoc train` with `arguments` in `ranks` processes on this machine; returns the exit code of the run.
 
-    HungError when the run was ended since nothing moved.
+    HungError if the run was ended because no rank made progress.
     """
     from gpudoc.train.watch.recorder import switched_on
     from gpudoc.train.watch.watching import ended, watch_ranks
@@ -169,7 +169,7 @@ def launch(
         on_hang = on_hang or OnHang()
         if on_hang.asks_nccl:
             environment.update(switched_on(folder, environment))
-        # a store that the agent keeps hands restarted ranks the addresses of the dead ones
+        # a store kept by the agent would give restarted ranks the addresses of dead ranks
         environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
         environment.setdefault("OMP_NUM_THREADS", str(max(1, int(cpus / ranks))))
         environment.setdefault("LOGLEVEL", "ERROR")
@@ -182,7 +182,7 @@ def launch(
         else:
             environment[KEY] = stack.enter_context(run_key(os.environ, Path.cwd()))
         python, *program = own_module("gpudoc")
-        # what a rank prints is to be read at once
+        # the output of a rank must appear immediately
         options = [*torchrun_options(ranks, nodes), "--no-python", python, "-u", *program]
         process = subprocess.Popen(
             [*own_python(_AGENT), str(os.getpid()), *options, "train", *arguments],
@@ -200,7 +200,7 @@ def launch(
 
 
 def torchrun_options(ranks: int, nodes: Nodes) -> list[str]:
-    """What torchrun is started with; the agent adds `options_of_this_torch`."""
+    """The options for torchrun; the agent adds `options_of_this_torch`."""
     options = [f"--nproc-per-node={ranks}", f"--max-restarts={MAX_RESTARTS}", f"--nnodes={nodes.count}"]
     options += ["--rdzv-backend=gpudoc", f"--rdzv-endpoint={nodes.endpoint}"]
     if nodes.run_id:
@@ -213,7 +213,7 @@ def torchrun_options(ranks: int, nodes: Nodes) -> list[str]:
 
 
 def agent(arguments: Sequence[str]) -> int:
-    """The process that is torchrun: `agent([parent's pid, torchrun options...])`; 0 when all ranks ended with 0."""
+    """Run torchrun in this process: `agent([parent's pid, torchrun options...])`; 0 if all ranks ended with 0."""
     with uncollected():
         from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
         from torch.distributed.run import parse_args, run
@@ -224,31 +224,31 @@ def agent(arguments: Sequence[str]) -> int:
     die_with_parent(int(arguments[0]), signal.SIGTERM)
     known = options_of_this_torch()
     if not any("SIGUSR1" in option for option in known):
-        # an older torchrun would die of these at once; the process that started it sends SIGTERM instead
+        # these signals would kill an older torchrun; the process that started it sends SIGTERM instead
         for number in (signal.SIGUSR1, signal.SIGUSR2):
             signal.signal(number, signal.SIG_IGN)
     try:
         run(parse_args([*known, *arguments[1:]]))  # type: ignore[no-untyped-call]
     except ChildFailedError as problem:
-        # a rank that was killed is the cause; one that lost it as a peer ends with a code of its own, perhaps in the
-        # same moment, and torchrun looks at them in the order of their numbers
+        # a killed rank is the cause; a rank that lost it as a peer ends with its own exit code, perhaps at the same
+        # moment, and torchrun checks ranks in the order of their numbers
         failures = problem.failures.items()
         rank, failure = min(failures, key=lambda each: (each[1].exitcode >= 0, each[1].timestamp))
         how = how_it_ended(failure.exitcode)
         speak(f"rank {rank} {how}; {MAX_RESTARTS} restarts are used up")
         return int(ExitCode.BAD_ANSWER)
     except Exception as problem:
-        # torchrun raises its own kind when a signal ended it; the ranks have saved by now
+        # torchrun raises its own type of error after a signal; the ranks have saved by now
         speak(f"torchrun: {problem}")
         return int(ExitCode.BAD_ANSWER)
     return 0
 
 
 def end(code: int, *, lost_peer: bool = False) -> tuple[int, bool]:
-    """(status to exit with, whether to speak): how a rank ends on purpose, under whatever started it.
+    """(exit status, whether to print the reason) for a rank that ends on purpose, whatever started it.
 
-    The first rank to say so counts. A rank that only lost its peer crashes, so that all are started again, unless
-    that peer ended on purpose.
+    The exit code of the first such rank counts. A rank that only lost its peer crashes, so that all are started again,
+    unless that peer ended on purpose.
     """
     place = os.environ.get(EXIT_FILE)
     if place is None or "RANK" not in os.environ:
@@ -269,12 +269,11 @@ def end(code: int, *, lost_peer: bool = False) -> tuple[int, bool]:
 
 
 def exit_rank(status: int) -> NoReturn:
-    """End this rank as Python would, except that the interpreter is not torn down; what threads and exit functions do
-    still happens.
+    """End this rank as Python would, with its threads and exit functions, but do not tear down the interpreter.
 
-    A thread of gloo that lets go of its last tensor while the interpreter is torn down aborts the process, after work
-    that went well. On a busy machine that thread comes late, and a group that a sharded model still holds is not
-    waited for by destroy_process_group.
+    A thread of gloo that frees its last tensor while the interpreter is torn down aborts the process, although the
+    work succeeded. On a busy machine that thread is late, and destroy_process_group does not wait for a group that a
+    sharded model still holds.
     """
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
@@ -285,7 +284,7 @@ def exit_rank(status: int) -> NoReturn:
 
 
 def options_of_this_torch() -> list[str]:
-    """More options for torchrun, where it knows them. It has to be imported for that, so its process asks."""
+    """More options for torchrun, if it knows them. That requires its import, so only its own process calls this."""
     from torch.distributed.launcher.api import LaunchConfig
 
     wanted = {
@@ -304,9 +303,9 @@ def _exit_code(place: Path, status: int) -> int:
 
 
 def _wait(process: subprocess.Popen[bytes], place: Path, watch: RankWatch) -> int | None:
-    """The exit status of torchrun; ranks that hang after one of them has ended with an error are ended.
+    """The exit status of torchrun; ends ranks that hang after one of them has ended with an error.
 
-    None where nothing moves and the run is to be ended for it.
+    None if no rank makes progress and the run must be ended for it.
     """
     errors = (ExitCode.BAD_ANSWER, ExitCode.NOT_DONE, ExitCode.FAULT)
     told: float | None = None
@@ -325,7 +324,7 @@ def _wait(process: subprocess.Popen[bytes], place: Path, watch: RankWatch) -> in
 
 @contextlib.contextmanager
 def _passing_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Hand signals to torchrun, which hands them to the ranks; a second Ctrl+C ends them all at once."""
+    """Pass signals to torchrun, which passes them to the ranks; a second Ctrl+C ends all ranks immediately."""
     interrupted = [0]
 
     def pass_on(number: int, frame: FrameType | None) -> None:

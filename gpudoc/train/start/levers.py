@@ -1,4 +1,4 @@
-"""What each lever of a profile does to a step: one function per lever, called where the parts are built."""
+"""Applies the levers of a profile to a step: one function per lever, called where the parts are built."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _FUSED = {
     "cuda": ("Adam", "AdamW", "SGD"),
     "cpu": ("Adam", "AdamW", "SGD", "Adagrad"),
 }
-# torch shards these kernels over ranks; for the others it has no sharding strategy registered (2.13)
+# torch can shard these kernels over ranks; for the others it has no sharding strategy registered (2.13)
 _FUSED_SHARDED = ("Adam", "AdamW")
-# those with a form over lists of tensors
+# the optimizers with a form over lists of tensors
 _FOREACH = ("Adam", "AdamW", "SGD", "Adagrad", "RMSprop", "NAdam", "RAdam", "Adamax", "Adadelta", "ASGD", "Rprop")
 
-# those that torchao has with a state of 8 bits, and the arguments that it takes
+# the optimizers that torchao has with a state of 8 bits, and the arguments that it accepts
 _SMALL = {"Adam": "torchao.optim:Adam8bit", "AdamW": "torchao.optim:AdamW8bit"}
 _SMALL_TAKES = frozenset({"lr", "betas", "eps", "weight_decay", "amsgrad"})
 
 
 def set_backends(matmul_precision: str, *, cudnn_benchmark: bool) -> None:
-    """Torch's switches for the whole process; what is not asked for stays as torch or the user's code set it."""
+    """Set torch's switches for the whole process; the others stay as torch or the user's code set them."""
     if matmul_precision != "default":
         torch.set_float32_matmul_precision(matmul_precision)
-    # the fastest algorithm may be another one each time
+    # the fastest algorithm may be a different one each time
     if cudnn_benchmark and not torch.are_deterministic_algorithms_enabled():
         torch.backends.cudnn.benchmark = True
 
@@ -41,7 +41,7 @@ def set_backends(matmul_precision: str, *, cudnn_benchmark: bool) -> None:
 def form_of_optimizer(
     workload: Workload, model: nn.Module, device: torch.device, *, fused: bool, foreach: bool, sharded: bool
 ) -> dict[str, object]:
-    """The arguments that choose the optimizer's kernels, where it has those that are asked for."""
+    """The arguments that choose the optimizer's kernels, empty if it does not have the requested ones."""
     if foreach and may_foreach(workload, model):
         return {"foreach": True}
     return {"fused": True} if fused and may_fuse(workload, model, device, sharded=sharded) else {}
@@ -60,7 +60,7 @@ def may_foreach(workload: Workload, model: nn.Module) -> bool:
 
 
 def small_twin(workload: Workload) -> str | None:
-    """The target of the same optimizer with its state in 8 bits; None where torchao has none that takes the config's
+    """The target of the same optimizer with its state in 8 bits; None if torchao has none that accepts the config's
     arguments.
     """
     section = workload.config.optimizer
@@ -70,12 +70,12 @@ def small_twin(workload: Workload) -> str | None:
 
 
 def has_torchao() -> bool:
-    """Whether the package is installed that keeps an optimizer's state in 8 bits."""
+    """Whether torchao, which can keep an optimizer's state in 8 bits, is installed."""
     return importlib.util.find_spec("torchao") is not None
 
 
 def target_of_optimizer(workload: Workload, state: str, *, sharded: bool) -> str | None:
-    """The optimizer that takes the place of the config's, if any; GpudocError where there is none of such a state."""
+    """The optimizer that replaces the config's, if any; GpudocError if none has the requested state."""
     if state == "full":
         return None
     asked, hint = f"optimizer_state {state}", "--set optimizer_state=full"
@@ -106,7 +106,7 @@ def _is_dense(model: nn.Module) -> bool:
 def compile_inside(model: nn.Module, mode: str) -> None:
     """With the mode 'blocks', compile each of the model's repeated blocks, which share their code; names stay.
 
-    https://docs.pytorch.org/tutorials/recipes/regional_compilation.html; GpudocError where the model has none.
+    https://docs.pytorch.org/tutorials/recipes/regional_compilation.html; GpudocError if the model has none.
     """
     if mode != "blocks":
         return
@@ -121,7 +121,7 @@ def compile_inside(model: nn.Module, mode: str) -> None:
 
 
 def compile_around(forward: Forward, mode: str) -> Forward:
-    """The forward compiled as `mode` says; with 'blocks' it stays, since what is compiled lies inside."""
+    """The forward compiled as `mode` says; unchanged for 'blocks', since the blocks inside are compiled."""
     match mode:
         case "blocks":
             return forward

@@ -1,4 +1,4 @@
-"""What a training step works on, built in one place: training, tune's trials and the plan all build it here."""
+"""Builds the parts of a training step, in one place for training, tune's trials and the plan."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from gpudoc.workload.build import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepForm:
-    """What shapes a step besides the workload, its batch and the device.
+    """The settings of a step besides the workload, its batch and the device.
 
-    The levers are a profile's, but for the precision, which is chosen by then; `lr` None leaves the config's learning
-    rate.
+    The levers are a profile's, except for the precision, which is already chosen; `lr` None keeps the config's
+    learning rate.
     """
 
     precision: Precision
@@ -45,7 +45,7 @@ def form_of(
     source: object, precision: Precision, *, grad_clip: float | None = None, lr: float | None = None
 ) -> StepForm:
     """The form with the levers of `source`, which has them as attributes: a run's settings, a variant."""
-    # the allocator and how threads wait are set up when the process starts
+    # the allocator and the threads' way of waiting are set when the process starts
     names = [name for name in Levers.model_fields if name not in ("precision", "allocator", "wait_policy")]
     return StepForm(precision=precision, grad_clip=grad_clip, lr=lr, **{name: getattr(source, name) for name in names})
 
@@ -86,9 +86,9 @@ def build_parts(workload: Workload, model: nn.Module, form: StepForm, device: to
 
 
 def be_deterministic(device: torch.device) -> None:
-    """Use kernels that give the same bits every time; on a GPU an operation that has none fails and is named."""
+    """Use kernels that give the same bits every time; on a GPU an operation without one fails with its name."""
     # cuBLAS reads this when it starts
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    # with warn_only torch leaves attention's backward as it is; only where it may fail is that made deterministic
+    # with warn_only torch leaves attention's backward non-deterministic; it must be off to change that
     torch.use_deterministic_algorithms(True, warn_only=device.type == "cpu")
     torch.backends.cudnn.benchmark = False

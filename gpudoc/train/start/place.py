@@ -1,4 +1,4 @@
-"""Where a training runs: in this process, in ranks that it starts, or in a SLURM job that it only writes down."""
+"""Where a training runs: in this process, in ranks that it starts, or in a SLURM job that it only writes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpudoc.train.start.slurm import SlurmJob, sbatch_text
 from gpudoc.workload.config import load_config
 from gpudoc.writing import write_whole
 
-# what gloo and NCCL say in the ranks that are left, besides PeerLostError
+# messages of gloo and NCCL in the remaining ranks, besides PeerLostError
 _LOST = Pattern(
     r"Connection (closed|reset)|NCCL (error|communicator)|gloo/transport|ProcessGroup\w{1,40} .{0,400}abort", IGNORECASE
 )
@@ -28,14 +28,14 @@ _LOST = Pattern(
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """The training does not run in this process: its exit code, and what to tell the user."""
+    """The result if the training does not run in this process: its exit code, and the message for the user."""
 
     exit_code: int
     say: str = ""
 
 
 def elsewhere(request: TrainRequest, *, gpus: str | None, slurm: Path | None) -> Elsewhere | None:
-    """Start ranks and wait for them, or write an sbatch file; None when this process is the one that trains."""
+    """Start ranks and wait for them, or write an sbatch file; None if this process itself trains."""
     if slurm is not None:
         return _write_sbatch(request, gpus, slurm)
     if _trains_here(request, gpus):
@@ -53,7 +53,7 @@ def elsewhere(request: TrainRequest, *, gpus: str | None, slurm: Path | None) ->
 def needs_torch(request: TrainRequest, *, gpus: str | None, slurm: Path | None) -> bool:
     """Whether this process imports torch: it trains, or counts the GPUs. Ranks on a CPU are started without it.
 
-    GpudocError for what is wrong with the config, which is said before seconds are spent; ranks say it as ranks do.
+    GpudocError for mistakes in the config, reported before seconds are spent; ranks report them in their own way.
     """
     if "RANK" not in os.environ:
         load_config(request.model)
@@ -65,9 +65,9 @@ def _trains_here(request: TrainRequest, gpus: str | None) -> bool:
 
 
 def _count_gpus(asked: str) -> tuple[str, int]:
-    """The kind of device that `asked` comes to, and how many GPUs there are; their contexts are the ranks'."""
+    """The kind of device for `asked`, and the number of GPUs; creates no contexts, which belong to the ranks."""
     if asked == "cpu":
-        # this process then never needs torch, which takes seconds to import
+        # then this process never needs torch, whose import takes seconds
         return asked, 0
     import torch
 
@@ -80,7 +80,7 @@ def _count_gpus(asked: str) -> tuple[str, int]:
 
 
 def is_follower() -> bool:
-    """Whether another rank speaks for this one."""
+    """Whether another rank prints the output for this one."""
     return os.environ.get("RANK", "0") != "0"
 
 
@@ -98,7 +98,7 @@ def as_rank(action: Callable[[], int]) -> int:
         if not speaks:
             return status
         ended = type(problem)(problem.message, hint=problem.hint, exit_code=ExitCode(status))
-        # NCCL would wait at the interpreter's end for a collective that never comes
+        # at the interpreter's end NCCL would wait for a collective that never completes
         ended.is_abrupt = problem.is_abrupt or (is_crash and _waits_for_device())
         raise ended from problem
     except Exception as problem:
@@ -117,7 +117,7 @@ def _waits_for_device() -> bool:
 
 
 def _write_sbatch(request: TrainRequest, gpus: str | None, place: Path) -> Elsewhere:
-    # a login node has no GPU, and the job's nodes are meant
+    # a login node has no GPU, but the job's nodes do
     on_gpu = request.device != "cpu"
     ranks = 1 if gpus in (None, "auto") else choose_ranks(gpus, device="cpu", num_gpus=0)
     job = SlurmJob(

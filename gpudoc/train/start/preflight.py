@@ -1,4 +1,4 @@
-"""Stage 0: which device, and whether doctor finds anything that would break it."""
+"""Stage 0: chooses the device, and checks with doctor for anything that would break the training."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MOST_SAID = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flight:
-    """The device of this process, what is said about it, the finished stage of the summary, and the machine."""
+    """The device of this process, the messages about it, the finished stage of the summary, and the machine."""
 
     device: str
     said: tuple[Said, ...]
@@ -53,11 +53,11 @@ def check_device(
     shared: bool = False,
     collect_facts: Callable[[], Machine] | None = None,
 ) -> Flight:
-    """The device for --device; GpudocError (exit 1) with cause and fix when it, or what it stands on, is broken.
+    """The device for --device; GpudocError (exit 1) with cause and fix if it, or something it needs, is broken.
 
     If several processes have `met`, each takes the GPU of its number, or the only one that it sees. Without
-    `check` only torch is asked; doctor's findings and other people's work on the GPU do not count then. With `shared`
-    that work is only said. Nothing is put on a GPU; `open_device` does that.
+    `check` only torch is asked; doctor's findings and other users' work on the GPU do not count then. With `shared`
+    that work is only reported. Nothing is put on a GPU; `open_device` does that.
     """
     began = time.perf_counter()
     machine = with_torch(Machine() if not check else (collect_facts or partial(collect_once, met))())
@@ -88,7 +88,7 @@ def check_device(
 
 
 def with_torch(machine: Machine) -> Machine:
-    """The machine with what the torch of this very process says, which a quick look at files cannot know."""
+    """The machine with the facts from this process's own torch, which a quick look at files cannot know."""
     available = torch.cuda.is_available()
     count = torch.cuda.device_count() if available else 0
     return replace(
@@ -97,16 +97,16 @@ def with_torch(machine: Machine) -> Machine:
 
 
 def open_device(flight: Flight, ranks: Ranks, workload: Workload) -> None:
-    """Make this process's one context, on its own GPU, and try a tiny kernel: a wheel without code for it shows so.
+    """Create this process's only context on its own GPU, and try a tiny kernel: it fails if the wheel lacks code.
 
-    GpudocError, on every rank, when the GPU of any of them is full, taken or broken.
+    GpudocError on every rank if the GPU of any rank is full, taken or broken.
     """
     device = torch.device(flight.device)
     if device.type != "cuda":
         return
     problem: GpudocError | None = None
     try:
-        # code of the user's that says "cuda" means this GPU
+        # "cuda" in the user's code means this GPU
         torch.cuda.set_device(device)
         ran = int((torch.ones(8, device=device) * 2).sum().item()) == 16
         if not ran:
@@ -120,7 +120,7 @@ def open_device(flight: Flight, ranks: Ranks, workload: Workload) -> None:
 
 
 def agree(ranks: Ranks, problem: GpudocError | None) -> None:
-    """Raise on every rank what is wrong on the first one that has a fault."""
+    """Raise on every rank the error of the first rank that has one."""
     told = None if problem is None else (problem.message, problem.hint, int(problem.exit_code))
     for first in ranks.gather(told):
         if first is not None:
@@ -138,12 +138,12 @@ def _failed(flight: Flight, device: torch.device, error: str) -> GpudocError:
 
 
 def _see_the_same(met: Met) -> bool:
-    """Whether the processes of this machine see all of its GPUs or none, and not each its own."""
+    """Whether every process of this machine sees all GPUs or none, rather than only its own."""
     return torch.cuda.device_count() == 0 or torch.cuda.device_count() >= met.place.local_world
 
 
 def _gpu_of(met: Met, asked: str, machine: Machine) -> str:
-    """The GPU of one of several processes; GpudocError when one was named, or there are fewer than processes."""
+    """The GPU of one of several processes; GpudocError if --device names one, or there are fewer than processes."""
     place = met.place
     if ":" in asked:
         raise GpudocError(f"{place.world} processes and --device {asked} contradict each other", hint="--device cuda")
@@ -159,7 +159,7 @@ def _gpu_of(met: Met, asked: str, machine: Machine) -> str:
 
 
 def _has_its_own(met: Met) -> bool:
-    """Whether the only GPU that each process of this machine sees is another one, as with `srun --gpus-per-task=1`."""
+    """Whether each process of this machine sees a single, different GPU, as with `srun --gpus-per-task=1`."""
     mine = f"{getattr(torch.cuda.get_device_properties(0), 'uuid', '')} {os.environ.get('CUDA_VISIBLE_DEVICES', '')}"
     with explained(met.place):
         met.store.set(f"gpu/{_node()}/{met.place.local_rank}", mine)
@@ -168,13 +168,13 @@ def _has_its_own(met: Met) -> bool:
 
 
 def _node() -> str:
-    """A name for this machine that no other has: two nodes may have the same host name."""
+    """A name for this machine that no other machine has: two nodes may have the same host name."""
     start = read_text(ROOT, "proc/sys/kernel/random/boot_id")
     return socket.gethostname() if isinstance(start, Absent) else start.strip()
 
 
 def _concerns(finding: Finding, machine: Machine, indices: Iterable[int]) -> bool:
-    """Whether a finding is about the GPUs that this training uses, or about no single one."""
+    """Whether a finding concerns the GPUs that this training uses, or no particular GPU."""
     used = [gpu_at(index, machine) for index in indices]
     known = {gpu.index for gpu in used if gpu is not None}
     cards = {card.index for card in finding.cards if not isinstance(card.index, Absent)}
@@ -182,14 +182,14 @@ def _concerns(finding: Finding, machine: Machine, indices: Iterable[int]) -> boo
 
 
 def collect_quickly() -> Machine:
-    """The machine as a quick look tells it; no context is made on any GPU."""
+    """The machine's facts from a quick look, without a context on any GPU."""
     return collect(quick=True, python=Path(sys.executable))
 
 
 def collect_once(met: Met | None) -> Machine:
-    """The machine as a quick look tells it, made by one process of each machine for all that see the same GPUs.
+    """The machine's facts from a quick look; one process of each machine looks for all that see the same GPUs.
 
-    Without persistence mode a driver that starts its GPUs would answer eight processes even later than one.
+    Without persistence mode the driver must start its GPUs first, and answers eight processes even later than one.
     """
     if met is None:
         return collect_quickly()

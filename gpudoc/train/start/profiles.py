@@ -1,4 +1,4 @@
-"""Which profile a run starts from, and what a rescue teaches the next run."""
+"""Chooses the profile from which a run starts, and saves the result of a rescue for the next run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Chosen:
 
 
 def choose(asked: str, here: Hardware, workload: WorkloadKey) -> Chosen:
-    """The profile for --profile (auto, off or a file); GpudocError when a named one is for something else."""
+    """The profile for --profile (auto, off or a file); GpudocError if a named one is for something else."""
     if asked == "off":
         return Chosen(kind="off", sentence="no profile: PyTorch's own settings")
     if asked == "auto":
@@ -61,7 +61,7 @@ def choose(asked: str, here: Hardware, workload: WorkloadKey) -> Chosen:
 
 
 def lasting(profile: Profile | None, settings: TrainSettings, world: int, *, on_gpu: bool) -> str:
-    """How long the whole run takes at the pace that tune measured with these settings; '' where it measured none."""
+    """The duration of the whole run at the speed that tune measured with these settings; '' if it measured none."""
     if profile is None:
         return ""
     evidence, tuned = profile.evidence, profile.settings
@@ -75,7 +75,7 @@ def lasting(profile: Profile | None, settings: TrainSettings, world: int, *, on_
 
 
 def of_run(settings: TrainSettings, base: Profile | None, here: Hardware, workload: WorkloadKey) -> Profile:
-    """The profile that describes a run as it is now: what profile.yaml in the run directory holds."""
+    """The profile that describes a run as it is now: the content of profile.yaml in the run directory."""
     found = ProfileSettings(
         **{name: getattr(settings, name) for name in Levers.model_fields},
         micro_batch=settings.micro_batch,
@@ -102,7 +102,7 @@ def of_run(settings: TrainSettings, base: Profile | None, here: Hardware, worklo
 class RunProfile:
     """The profile of a run on disk, which a rescue changes; `teaches`: the one in the user's store, too.
 
-    A profile that was named by its file is never written.
+    A profile that the user named by its file is never written.
     """
 
     profile: Profile

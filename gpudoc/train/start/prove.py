@@ -24,16 +24,16 @@ SCHEMA = "gpudoc.prove.v1"
 STEPS = 12
 KILL_AFTER = 5
 _DEADLINE_S = 1800.0
-# what a proof sets and says itself
+# the options that a proof sets itself, and those of its output
 _SET_HERE = ("--steps", "--epochs", "--run-dir", "--resume", "--html", "--trace", "--log-to")
 _SAID_HERE = ("--prove-resume", "--json", "--plain", "--verbose", "-v")
-# what may differ between two runs that are the same: clocks
+# the state that may differ between two equal runs: clocks
 _NOT_STATE = ("seconds",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Whether the resumed run is the uninterrupted one, and where they part if not."""
+    """Whether the resumed run equals the uninterrupted one, and their differences if not."""
 
     exact: bool
     differences: tuple[str, ...]
@@ -54,10 +54,10 @@ class Verdict:
 
 
 def prove(arguments: Sequence[str], progress: Progress = SILENT) -> Verdict:
-    """Prove or refute exact resume for the command line `arguments` of train; GpudocError when a run fails by itself.
+    """Prove or refute exact resume for the command line `arguments` of train; GpudocError if a run fails by itself.
 
     Three runs, each in a separate process: one whole; one killed with SIGKILL and resumed; and, only if these differ,
-    a second whole one, which tells non-deterministic kernels from state that is not in the checkpoint.
+    a second whole one, which distinguishes non-deterministic kernels from state that is not in the checkpoint.
     """
     with TemporaryFolder("prove") as home:
         given = without(arguments, *_SET_HERE, flags=_SAID_HERE)
@@ -84,7 +84,7 @@ def prove(arguments: Sequence[str], progress: Progress = SILENT) -> Verdict:
 
 
 def explain(verdict: Verdict) -> str:
-    """The verdict in words, with the reason and the way out."""
+    """The verdict in words, with the reason and a remedy."""
     if verdict.exact:
         return (
             f"exact: killed after step {verdict.killed_at} and resumed, the run of {verdict.steps} steps has the same "
@@ -114,7 +114,7 @@ def _run(line: Sequence[str]) -> None:
 
 
 def _run_and_kill(line: Sequence[str], run: Path) -> None:
-    """Start a run and kill it with all its workers once its checkpoint is whole and a later step is logged."""
+    """Start a run and kill it with all its workers as soon as its checkpoint is complete."""
     with tempfile.TemporaryFile("w+") as said:
         process = subprocess.Popen(_command(line), stdout=said, stderr=said, start_new_session=True)
         deadline = time.monotonic() + _DEADLINE_S
@@ -129,7 +129,7 @@ def _run_and_kill(line: Sequence[str], run: Path) -> None:
             said.seek(0)
             last = said.read().strip().splitlines()[-1:]
             raise GpudocError(f"the run ended before it was killed: {' '.join(last)}", exit_code=ExitCode.BAD_ANSWER)
-    # the run may have come further before the kill arrived; it is resumed from the place that was meant
+    # the run may have advanced further before the kill arrived; resume it from the intended step
     checkpoint.settle_ruins(run / "checkpoints")
     checkpoint.remove_others(run / "checkpoints", {KILL_AFTER})
     (run / "summary.json").unlink(missing_ok=True)
@@ -140,7 +140,7 @@ def _command(line: Sequence[str]) -> list[str]:
 
 
 def _differences(one: Path, other: Path) -> Iterator[str]:
-    """Where two finished runs are not the same: the losses step by step, then each part of the last state."""
+    """The differences between two finished runs: first in the losses, then in each part of the last state."""
     a, b = (_losses(run) for run in (one, other))
     first = next((step for step in sorted(a | b) if a.get(step) != b.get(step)), None)
     if first is not None:

@@ -1,7 +1,7 @@
-"""How torchrun's agents of several nodes meet: in torch's own rendezvous, whose state is signed with the run's key.
+"""The meeting of torchrun's agents of several nodes: torch's rendezvous, with its state signed by the run's key.
 
-That state is a pickle in a store that anyone who reaches the port may write to; reading one that is not signed would
-run what it holds.
+That state is a pickle in a store to which anyone who reaches the port can write; reading an unsigned one would
+run its code.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from torch.distributed.elastic.rendezvous.dynamic_rendezvous import RendezvousBa
 
 from gpudoc.process.seal import KEY, Seal, SealError, seal_here
 
-# as --rdzv-backend names it
+# its name in --rdzv-backend
 BACKEND = "gpudoc"
 
 
 class SignedBackend(RendezvousBackend):
-    """Another backend, whose state it signs, and lets nobody read unsigned."""
+    """Wraps another backend: signs its state, and refuses unsigned state."""
 
     def __init__(self, inner: RendezvousBackend, seal: Seal, run_id: str) -> None:
         self._inner, self._seal, self._run_id = inner, seal, run_id
@@ -38,7 +38,7 @@ class SignedBackend(RendezvousBackend):
         return None if found is None else (self._open(found[0]), found[1])
 
     def set_state(self, state: bytes, token: Token | None = None) -> tuple[bytes, Token, bool] | None:
-        """What the store holds then, its token, and whether that is `state`."""
+        """Write `state`; returns the state in the store afterwards, its token, and whether it is `state`."""
         found = self._inner.set_state(self._seal.sign(self._run_id, state), token)
         return None if found is None else (self._open(found[0]), *found[1:])
 
@@ -50,7 +50,7 @@ class SignedBackend(RendezvousBackend):
 
 
 def register() -> None:
-    """Let torchrun know the backend."""
+    """Register the backend with torchrun."""
     rendezvous_handler_registry.register(BACKEND, _create)
 
 

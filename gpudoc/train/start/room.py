@@ -1,4 +1,4 @@
-"""A GPU that has no room for a training to begin: how full it is, who holds the memory, and how much is needed."""
+"""The error for a GPU without room for a training: how full it is, who holds the memory, how much is needed."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from gpudoc.units import format_bytes
 from gpudoc.workload.build import Workload
 
 _MOST_NAMED = 3
-# what a GPU in exclusive mode, which another process has, answers
+# the message of a GPU in exclusive mode that another process uses
 _TAKEN = "busy or unavailable"
 
 
 def is_taken(problem: BaseException) -> bool:
-    """Whether a GPU works, but others have its memory or, in exclusive mode, the whole of it."""
+    """Whether a GPU works, but other processes hold its memory or, in exclusive mode, the whole GPU."""
     return is_out_of_memory(problem) or isinstance(problem, AbandonedError) or _TAKEN in str(problem)
 
 
 def no_room(
     device: torch.device, workload: Workload, collect: Callable[[], Machine], limit_bytes: int | None = None
 ) -> GpudocError:
-    """Why a training could not begin on `device`: its memory, the processes that hold some, what the model needs.
+    """Why a training could not begin on `device`: its memory, the processes that hold some, the model's needs.
 
-    `limit_bytes` is what --memory-limit left it.
+    `limit_bytes` is the value of --memory-limit.
     """
     needed = _needed_bytes(workload)
     needs = "" if needed is None else f"; weights, gradients and optimizer state need {format_bytes(needed)}"
@@ -63,7 +63,7 @@ def _fill(gpu: Gpu | None) -> str:
     own = next((process.memory_bytes for process in _processes(gpu) if process.pid == os.getpid()), 0)
     if isinstance(gpu.memory_free_bytes, Absent) or isinstance(own, Absent):
         return f"out of memory on {total}"
-    # what this process took before it failed is free again when it ends
+    # memory that this process took before it failed is free again when it ends
     return f"{format_bytes(gpu.memory_free_bytes + own)} of {total} is free"
 
 
@@ -77,11 +77,11 @@ def _others(gpu: Gpu | None) -> list[GpuProcess]:
 
 
 def _needed_bytes(workload: Workload) -> int | None:
-    """What the model takes before the first batch; None when it cannot be built."""
+    """The model's memory before the first batch; None if it cannot be built."""
     try:
         model = workload.build_model()
     except Exception:
-        # the question here is memory; a model that fails has its own message in a run that comes so far
+        # this is only about memory; a model that fails gets its own message in a run that reaches it
         return None
     name = workload.config.optimizer.target.partition(":")[2]
     trained = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
@@ -96,7 +96,7 @@ def _way_out(machine: Machine, index: int, others: list[GpuProcess]) -> str:
         for ordinal, gpu in free.items()
         if gpu is not None and not isinstance(gpu.memory_free_bytes, Absent)
     ]
-    # ending somebody else's work is not the caller's to do
+    # the user must not end another user's process
     end = end_of(others[0]) if others else ""
     ask = f"wait for it or ask its owner (pid {others[0].pid})" if others else ""
     ways = [f"end it: {end}" if end else ask] if others else ["use a smaller model, or more GPUs to spread it over"]

@@ -1,4 +1,4 @@
-"""The key with which the nodes of a run sign what they say where they meet: the job file's, or one that the first
+"""The key with which the nodes of a run sign their messages when they meet: the job file's, or one that the first
 process of the step leaves in the folder that all nodes share, where no other user can read it."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _HINT = f"in the job file, before srun: export {KEY}={NEW_KEY}"
 
 @contextlib.contextmanager
 def run_key(variables: Mapping[str, str], folder: Path, wait_s: float = WAIT_S) -> Iterator[str]:
-    """The key of this SLURM step of several nodes; GpudocError where the nodes cannot agree on one in `folder`."""
+    """The key of this SLURM step of several nodes; GpudocError if the nodes cannot agree on one in `folder`."""
     if seal_here(variables) is not None:
         yield variables[KEY]
         return
@@ -60,7 +60,7 @@ def _wait_for(path: Path, wait_s: float) -> str:
     until = time.monotonic() + wait_s
     while True:
         with contextlib.suppress(OSError), os.scandir(path.parent) as names:
-            # NFS asks again when somebody looks into the folder
+            # a look into the folder makes NFS ask the server again
             next(names, None)
         if (key := _read(path)) is not None:
             return key
@@ -74,7 +74,7 @@ def _wait_for(path: Path, wait_s: float) -> str:
 
 
 def _read(path: Path) -> str | None:
-    """The key, None while it is not whole; GpudocError for a file that another user could have written or can read."""
+    """The key, None while it is incomplete; GpudocError for a file that another user can read or may have written."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:

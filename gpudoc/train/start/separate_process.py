@@ -15,7 +15,7 @@ from gpudoc.process.arguments import own_python
 from gpudoc.process.ending import how_it_ended
 from gpudoc.progress import SILENT, Progress
 
-# saves its state and ends when the program that asked for it is gone, as after the restart of a notebook's kernel
+# saves its state and ends if the program that started it is gone, for example after a restart of a notebook's kernel
 _PROGRAM = """
 import signal
 from gpudoc.process.lifetime import die_with_parent
@@ -28,16 +28,16 @@ main()
 def train_apart(
     model: str, options: Mapping[str, object], progress: Progress = SILENT
 ) -> tuple[dict[str, object], int]:
-    """Run `gpudoc train` with these options; its summary and exit code. Its lines are said while it runs.
+    """Run `gpudoc train` with these options; returns its summary and exit code. Passes its lines on while it runs.
 
-    GpudocError with its message when it could not train. Ctrl+C is handed on: it saves its state and ends.
+    GpudocError with its message if it could not train. Ctrl+C is passed on: it saves its state and ends.
     """
     process = subprocess.Popen(
         [*own_python(_PROGRAM), str(os.getpid()), "train", "--json", "--plain", *arguments(model, options)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # a terminal's Ctrl+C comes to this process alone, which hands it on once
+        # a terminal's Ctrl+C reaches only this process, which passes it on once
         start_new_session=True,
     )
     assert process.stdout is not None

@@ -11,16 +11,16 @@ from gpudoc.patterns import Pattern
 from gpudoc.process.arguments import AS_MODULE
 from gpudoc.process.seal import KEY, NEW_KEY
 
-# how long before the time limit SLURM knocks: a step, a checkpoint and torchrun's end must fit in
+# SLURM sends the signal this long before the time limit: enough for a step, a checkpoint and torchrun's end
 SIGNAL_SECONDS = 180
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmJob:
-    """What the sbatch file asks for; `ranks` are processes per node, on GPUs or on a CPU.
+    """The content of the sbatch file; `ranks` are processes per node, on GPUs or on a CPU.
 
-    With a `command`, which starts its ranks and saves its state itself, the job neither hears of its time limit nor
-    is queued again.
+    With a `command`, which starts its ranks and saves its state itself, the job gets no signal before its time limit
+    and is not queued again.
     """
 
     name: str
@@ -67,7 +67,7 @@ def _header(job: SlurmJob) -> list[str]:
 
 
 def job_lines(name: str) -> list[str]:
-    """How every sbatch file begins."""
+    """The first lines of every sbatch file."""
     return [
         "#!/bin/bash",
         f"# Written by gpudoc {gpudoc.__version__}. Adapt these lines to your cluster: time, nodes, account.",
@@ -81,7 +81,7 @@ def _job_name(name: str) -> str:
 
 
 def log_lines(name: str) -> list[str]:
-    """How the head of every sbatch file ends."""
+    """The last lines of the head of every sbatch file."""
     return [f"#SBATCH --output={_job_name(name)}-%j.log", "##SBATCH --partition=", "##SBATCH --account=", ""]
 
 
@@ -112,7 +112,7 @@ def _doctor(job: SlurmJob) -> list[str]:
 
 def _run_command(job: SlurmJob) -> list[str]:
     words = [job.python, *AS_MODULE, "gpudoc", "train", *job.arguments, "--plain", "--", *job.command]
-    # in place of the shell, which would keep a signal to itself until the program has ended
+    # exec replaces the shell, which would hold back a signal until the program has ended
     return [f"exec {shlex.join(words)}"]
 
 

@@ -1,1 +1,1 @@
-"""Everything a run is at a step boundary: copied to the host, written whole, read back."""
+"""The state of a run at a step boundary: copied to the host, written whole, read back."""

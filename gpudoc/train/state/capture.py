@@ -1,4 +1,4 @@
-"""Everything that a run is at a step boundary, out of the live objects and back into them."""
+"""Captures the whole state of a run at a step boundary from the live objects, and restores it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SCHEMA = "gpudoc.state.v1"
 
 @dataclass(kw_only=True)
 class RunProgress:
-    """How far a run is: plain numbers that go into state.json."""
+    """The progress of a run: plain numbers for state.json."""
 
     step: int = 0
     samples: int = 0
@@ -53,8 +53,8 @@ def capture(
     *,
     whole: bool = False,
 ) -> Content:
-    """A copy on the host of all that must come back. On a GPU a `staging` lets the copy run during the next steps, up
-    to their update; without one this waits for the device. `whole`: sharded ranks gather the full weights as well."""
+    """A copy on the host of all state to restore. On a GPU a `staging` lets the copy run during the next step, up to
+    its update; without one this waits for the device. `whole`: sharded ranks gather the full weights as well."""
     parts = stepper.parts
     scaler = None if stepper.scaler is None else stepper.scaler.state_dict()
     state = {"schema": SCHEMA, **asdict(progress), **constants, "scaler": scaler}
@@ -90,7 +90,7 @@ def copied_bytes(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
 
 
 def restore(loaded: Loaded, stepper: Stepper, constants: Mapping[str, object]) -> RunProgress:
-    """Put a checkpoint into freshly built objects; GpudocError when it belongs to another model or data set."""
+    """Load a checkpoint into newly built objects; GpudocError if it belongs to another model or data set."""
     state = loaded.state
     if state.get("schema") != SCHEMA:
         raise GpudocError(f"{loaded.path}: state.json is not one of {SCHEMA}")
@@ -165,7 +165,7 @@ def rng_document(snapshot: Snapshot) -> dict[str, object]:
 
 
 def restore_rng(document: Mapping[str, object], generators: Generators) -> None:
-    """Put the generators back to what `rng_document` said."""
+    """Restore the generators from a document of `rng_document`."""
     now = generators.snapshot()
     version, words, gauss = cast("tuple[int, list[int], float | None]", document["python"])
     numpy = document.get("numpy")

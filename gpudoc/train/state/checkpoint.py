@@ -1,8 +1,8 @@
-"""Checkpoints that are whole or not there: written aside, fsynced, hashed, a manifest last, then renamed.
+"""Checkpoints that are complete or absent: written to another folder, fsynced, hashed, a manifest last, then renamed.
 
 A checkpoint is a folder `step-N` with `model.safetensors` (plain names), `optimizer.pt`, `state.json`, one
-`rng-rank<r>.pt` per rank and `manifest.json`, which holds size and sha256 of every other file. Ranks that shard write
-their parts of weights and optimizer into `dcp/` instead; `model.safetensors` is then there for the best and the last.
+`rng-rank<r>.pt` per rank and `manifest.json`, which holds size and sha256 of every other file. Sharded ranks write
+their parts of weights and optimizer into `dcp/` instead; then only the best and the last have `model.safetensors`.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ SHARDS = "dcp"
 WEIGHTS = "model.safetensors"
 PLACE = "data.pt"
 _NAME = Pattern(r"step-(\d+)")
-# between the name of a checkpoint and the number of who writes it, or what says that it is being replaced
+# the text between a checkpoint's name and its writer's process id, or the word that marks it as being replaced
 _RUIN, _REPLACED = ".tmp-", "replaced"
 
-# called after each act of writing, so that tests can die or fail at every one of them
+# called at each point of writing, so that tests can die or fail at every one of them
 Fault = Callable[[str], None]
 # name in the folder -> {"bytes", "sha256"}
 Rows = Mapping[str, Mapping[str, object]]
@@ -42,10 +42,10 @@ Rows = Mapping[str, Mapping[str, object]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """What goes into a checkpoint: tensors on the host, other state as plain data.
+    """The content of a checkpoint: tensors on the host, other state as plain data.
 
-    `place` is where a stream of data stands. `shards` are this rank's parts of spread tensors; `model` is then empty
-    where no whole file is wanted. `copying` is to be waited for before anything is read.
+    `place` is the position of a stream of data. `shards` are this rank's parts of sharded tensors; `model` is then
+    empty if no whole file is wanted. The writer waits for `copying` before it reads anything.
     """
 
     step: int
@@ -60,23 +60,23 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """A checkpoint that must not be used: which file, and what is wrong with it."""
+    """A checkpoint that must not be used, and the reason, which names the file."""
 
     path: Path
     reason: str
 
 
 def plain_name(name: str) -> str:
-    """A parameter's name without what DDP, torch.compile or activation checkpointing wrap around a module."""
+    """A parameter's name without the prefixes that torch.compile or activation checkpointing add."""
     for wrapper in ("_orig_mod.", "_checkpoint_wrapped_module."):
         name = name.replace(wrapper, "")
     return name
 
 
 def model_tensors(model: nn.Module, staging: Staging | None = None) -> dict[str, torch.Tensor]:
-    """Copies of the model's state on the host under plain names; tied tensors stand under each of their names.
+    """Copies of the model's state on the host under plain names; tied tensors appear under each of their names.
 
-    With a `staging` they may still be on their way.
+    With a `staging` their copies may still be in progress.
     """
     steady = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     copies = staging or Staging(torch.device("cpu"))
@@ -88,7 +88,7 @@ def model_tensors(model: nn.Module, staging: Staging | None = None) -> dict[str,
 
 
 def whole_model(model: nn.Module, *, keep: bool) -> dict[str, torch.Tensor]:
-    """The full tensors of a model spread over ranks, gathered one by one by all of them; empty without `keep`."""
+    """The full tensors of a sharded model, which all ranks gather one by one; empty without `keep`."""
     found = {}
     for name, tensor in model.state_dict().items():
         if isinstance(tensor, torch.Tensor):
@@ -99,7 +99,7 @@ def whole_model(model: nn.Module, *, keep: bool) -> dict[str, torch.Tensor]:
 
 
 def host_copy(value: object, staging: Staging | None = None, name: str = "optimizer") -> object:
-    """A deep copy of nested state whose tensors lie on the host; with a `staging` they may still be on their way."""
+    """A deep copy of nested state with tensors on the host; with a `staging` copies may still be in progress."""
     if isinstance(value, torch.Tensor):
         inner = inside(value)
         if inner:
@@ -117,9 +117,9 @@ def host_copy(value: object, staging: Staging | None = None, name: str = "optimi
 
 
 def write(folder: Path, content: Content, *, keep: Sequence[int] | None = None, fault: Fault | None = None) -> Path:
-    """Write `content` as folder/step-N, whole or not at all; returns its path. Raises OSError, and leaves no ruin.
+    """Write `content` as folder/step-N, whole or not at all; returns its path. After an OSError no part of it remains.
 
-    `keep` are the steps that stay; other checkpoints are removed afterwards. None are removed without it.
+    `keep` are the steps that stay; other checkpoints are removed afterwards. Without `keep` none are removed.
     """
     aside = open_aside(folder, content.step)
     try:
@@ -130,7 +130,7 @@ def write(folder: Path, content: Content, *, keep: Sequence[int] | None = None, 
 
 
 def open_aside(folder: Path, step: int) -> Path:
-    """An empty folder next to the final one, under a name that nobody takes for a checkpoint."""
+    """An empty folder next to the final one, with a name that cannot be mistaken for a checkpoint's."""
     aside = folder / f"step-{step}{_RUIN}{os.getpid()}"
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
@@ -138,7 +138,7 @@ def open_aside(folder: Path, step: int) -> Path:
 
 
 def finish(aside: Path, content: Content, rows: Rows, *, keep: Sequence[int] | None, act: Fault) -> Path:
-    """Write what is missing in `aside`, where the files of `rows` are already, then the manifest; and rename it."""
+    """Write the missing files into `aside` (those of `rows` exist already), then the manifest; then rename it."""
     folder = aside.parent
     target = folder / f"step-{content.step}"
     digests = {**rows, **{name: _write_file(aside / name, produce, act) for name, produce in _writers(content)}}
@@ -166,7 +166,7 @@ def finish(aside: Path, content: Content, rows: Rows, *, keep: Sequence[int] | N
 
 
 def remove_others(folder: Path, keep: set[int]) -> None:
-    """Remove every checkpoint whose step is not in `keep`; the manifest first, so that none is ever half there."""
+    """Remove every checkpoint whose step is not in `keep`; the manifest first, so that none is ever half present."""
     for step, path in found_in(folder):
         if step not in keep:
             (path / MANIFEST).unlink(missing_ok=True)
@@ -174,7 +174,7 @@ def remove_others(folder: Path, keep: set[int]) -> None:
 
 
 def _move_aside(target: Path) -> Path | None:
-    """Rename the checkpoint of a step that is saved again, which a whole new one replaces; None where there is none."""
+    """Rename the existing checkpoint of a step that is saved again; None if there is none."""
     if not target.exists():
         return None
     aside = target.with_name(f"{target.name}{_RUIN}{_REPLACED}")
@@ -184,14 +184,14 @@ def _move_aside(target: Path) -> Path | None:
 
 
 def ruins(folder: Path) -> list[Path]:
-    """What interrupted writers left behind: the new one of a step before the one that it replaces."""
+    """Folders left by interrupted writers: for each step, the new one comes before the one that it replaces."""
     return sorted(folder.glob(f"step-*{_RUIN}*"), key=lambda path: path.name.endswith(_REPLACED))
 
 
 def settle_ruins(folder: Path) -> None:
-    """Keep what an interrupted writer left whole and nothing else holds, and remove the rest.
+    """Keep a complete checkpoint of an interrupted writer if its step has no other, and remove the rest.
 
-    To be called by who has the run's lock: a writer that lives would lose what it writes.
+    The caller must hold the run's lock: a live writer would lose its files.
     """
     for path in ruins(folder):
         target = path.with_name(path.name.partition(_RUIN)[0])
@@ -202,7 +202,7 @@ def settle_ruins(folder: Path) -> None:
 
 
 def found_in(folder: Path) -> list[tuple[int, Path]]:
-    """(step, path) of every finished checkpoint folder, the newest first; whether they are whole is not checked."""
+    """(step, path) of every finished checkpoint folder, the newest first; does not check that they are complete."""
     try:
         entries = [(entry, _NAME.fullmatch(entry.name)) for entry in folder.iterdir()]
     except OSError:
@@ -222,7 +222,7 @@ def newest_good(folder: Path) -> tuple[Path | None, list[Bad]]:
 
 
 def verify(path: Path) -> str | None:
-    """What is wrong with the checkpoint, naming the file; None when sizes and digests of all files agree."""
+    """The fault of the checkpoint, with the file's name; None if sizes and digests of all files match."""
     try:
         manifest = json.loads((path / MANIFEST).read_text("utf-8"))
     except FileNotFoundError:
@@ -265,8 +265,8 @@ def _write_file(path: Path, produce: Callable[[Path], object], act: Fault) -> di
 
 
 def settle(path: Path) -> dict[str, object]:
-    """Bring a written file to the disk; returns its size and sha256."""
-    # Windows flushes only what may be written
+    """Flush a written file to the disk; returns its size and sha256."""
+    # Windows flushes only a file that is open for writing
     with path.open("r+b") as stream:
         os.fsync(stream.fileno())
         return {"bytes": os.fstat(stream.fileno()).st_size, "sha256": _sha256(stream)}
@@ -296,5 +296,5 @@ def _sha256(stream: BinaryIO) -> str:
 
 
 def no_fault(place: str) -> None:
-    """The fault of a writer that nobody harms."""
+    """Does nothing: the `Fault` outside of tests."""
     del place

@@ -1,4 +1,4 @@
-"""Reading a checkpoint back, by any kind of run: one process, or ranks that shard."""
+"""Reads a checkpoint back, in any kind of run: one process, or sharded ranks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gpudoc.workload.weights import load_plain
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A verified checkpoint in memory; one of sharded ranks that was not read whole has no model yet."""
+    """A verified checkpoint in memory; `model` is empty if sharded ranks wrote it and it was not read whole."""
 
     path: Path
     state: Mapping[str, object]
@@ -27,25 +27,25 @@ class Loaded:
     optimizer: Mapping[str, object]
 
     def rng(self, rank: int) -> Mapping[str, object] | None:
-        """The random state of `rank`; None when the run had fewer ranks."""
+        """The random state of `rank`; None if the run had fewer ranks."""
         file = self.path / f"rng-rank{rank}.pt"
         return _load_pt(file) if file.exists() else None
 
     def place(self) -> Mapping[str, object] | None:
-        """Where the stream of data stood; None when it is not a stream, or could not say."""
+        """The position of the stream of data; None if it is not a stream, or could not give its position."""
         file = self.path / PLACE
         return _load_pt(file) if file.exists() else None
 
     @property
     def is_sharded(self) -> bool:
-        """Whether ranks wrote their parts."""
+        """Whether sharded ranks wrote it in parts."""
         return (self.path / SHARDS).is_dir()
 
 
 def load(path: Path, *, parts: bool = False) -> Loaded:
-    """Read a checkpoint that `verify` found whole; GpudocError when a file holds something else.
+    """Read a checkpoint that `verify` found complete; GpudocError if a file holds something else.
 
-    `parts`: leave what sharded ranks wrote where it is, for each rank to read its own.
+    `parts`: do not read the parts of sharded ranks, since each rank reads its own later.
     """
     sharded = (path / SHARDS).is_dir()
     try:
@@ -66,7 +66,7 @@ def load(path: Path, *, parts: bool = False) -> Loaded:
 
 
 def _know_narrow_state(path: Path) -> None:
-    """Import what tells torch the tensors of such a state, which it reads only then."""
+    """Import torchao, which registers the tensors of such a state; torch cannot read them before."""
     try:
         importlib.import_module("torchao.optim")
     except ImportError as problem:

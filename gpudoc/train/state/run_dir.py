@@ -1,4 +1,4 @@
-"""The run directory: which one, locked while in use, and what of it a resumed run keeps."""
+"""The run directory: its choice, its lock while in use, and the files that a resumed run keeps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpudoc.train.state.checkpoint import Bad, found_in, newest_good, ruins, set
 from gpudoc.workload.config import Config
 from gpudoc.yaml_files import dump_yaml, read_yaml
 
-# what may not change when a run goes on, as far as the config says it
+# the sections of the config that must not change when a run continues
 _FIXED_SECTIONS = ("model", "data", "loss", "optimizer")
 
 
@@ -52,13 +52,13 @@ class Run:
 
     @property
     def summary(self) -> Path:
-        """What came out."""
+        """The summary of the run."""
         return self.path / "summary.json"
 
 
 @dataclass(frozen=True, slots=True)
 class RunChoice:
-    """The run to work in, the checkpoint it goes on from if any, and the newer ones that are bad."""
+    """The run to work in, the checkpoint to continue from if any, and the newer checkpoints that are bad."""
 
     run: Run
     checkpoint: Path | None
@@ -67,13 +67,13 @@ class RunChoice:
 
 
 def lock_run(run: Run) -> Lock:
-    """Exclusive use of a run directory; ends with the process, however it ends. GpudocError when another one has it.
+    """Exclusive use of a run directory until the process ends; GpudocError if another process has it.
 
-    Where the file system has no locks the answer's `why_not` says so, and nobody is kept out.
+    If the file system has no locks, `why_not` of the result says so, and other processes are not kept out.
     """
     try:
         run.path.mkdir(parents=True, exist_ok=True)
-        # loader workers, which are forks, do not keep it
+        # loader workers are forks, but they do not hold the lock
         lock = take_lock(run.path / ".lock", owner="process")
         with contextlib.suppress(OSError):
             lock.note(f"process {os.getpid()} on {platform.node()}\n")
@@ -91,13 +91,13 @@ def lock_run(run: Run) -> Lock:
 
 
 def identity(config: Config, settings: Mapping[str, object]) -> dict[str, object]:
-    """What must stay the same for a run to go on: model, data, loss, optimizer, seed and global batch."""
+    """The values that must stay the same for a run to continue: model, data, loss, optimizer, seed, global batch."""
     sections = {name: config.model_dump(mode="json")[name] for name in _FIXED_SECTIONS}
     return {**sections, "seed": settings["seed"], "global_batch": settings["global_batch"]}
 
 
 def choose(name: str, asked: Path | None, resume: str, fixed: Mapping[str, object], end_step: int) -> RunChoice:
-    """The run directory for --run-dir and --resume (auto, never, a directory); GpudocError when they clash."""
+    """The run directory for --run-dir and --resume (auto, never, a directory); GpudocError if they conflict."""
     if resume not in ("auto", "never"):
         return _explicit(Path(resume), fixed, end_step)
     if asked is not None:
@@ -120,7 +120,7 @@ def choose(name: str, asked: Path | None, resume: str, fixed: Mapping[str, objec
 
 
 def is_finished(run: Run, end_step: int) -> bool:
-    """Whether the run came to its end, or has all the steps that are asked for."""
+    """Whether the run came to its end, or has all requested steps."""
     try:
         summary = json.loads(run.summary.read_text("utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -132,19 +132,19 @@ def is_finished(run: Run, end_step: int) -> bool:
 
 
 def write_config(run: Run, config: Config, fixed: Mapping[str, object], name: str) -> None:
-    """Keep the config, and with it what may not change."""
+    """Save the config together with the values that must not change."""
     document = {"name": name, "fixed": dict(fixed), "config": config.model_dump(mode="json")}
     text = "# What gpudoc train runs here; `fixed` may not change when the run continues.\n"
     write_whole(run.config, text + dump_yaml(document))
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a small file of a run, whole or as before; GpudocError when the place cannot be written."""
+    """Write a small file of a run completely or not at all; GpudocError if the place cannot be written."""
     writing.write_whole(path, text, hint="--run-dir DIR")
 
 
 def cut_metrics(run: Run, last_step: int) -> None:
-    """Drop what metrics.jsonl says of steps after `last_step`, and a torn last line."""
+    """Remove the lines of metrics.jsonl for steps after `last_step`, and an incomplete last line."""
     if not run.metrics.is_file():
         # a link to a device has no end
         return
@@ -173,7 +173,7 @@ def _explicit(path: Path, fixed: Mapping[str, object], end_step: int) -> RunChoi
 
 def _go_on(run: Run, end_step: int) -> RunChoice:
     if ruins(run.checkpoints):
-        # only a run that nobody writes has any that may be touched
+        # ruins may be touched only while no process writes the run
         lock = lock_run(run)
         settle_ruins(run.checkpoints)
         lock.remove()
@@ -197,7 +197,7 @@ def _differences(run: Run, fixed: Mapping[str, object]) -> list[str]:
     before = document.get("fixed") if isinstance(document, dict) else None
     if not isinstance(before, dict):
         return unreadable
-    # as JSON, since YAML keeps no tuples and spells some floats otherwise
+    # as JSON, since YAML does not keep tuples and spells some floats differently
     return [
         f"{key} was {_short(before.get(key))}, is {_short(value)}"
         for key, value in fixed.items()
@@ -209,7 +209,7 @@ def _as_json(value: object) -> str:
     try:
         return json.dumps(value, sort_keys=True, default=str)
     except (TypeError, ValueError):
-        # keys of several kinds, which no run wrote
+        # keys of several types, which a run never writes
         return repr(value)
 
 
@@ -219,7 +219,7 @@ def _short(value: object) -> str:
 
 
 def _is_started(run: Run) -> bool:
-    """Whether a run has anything to go on with; one that failed before its first logged step starts again."""
+    """Whether a run has anything to continue from; a run that failed before its first logged step starts again."""
     logged = run.metrics.is_file() and run.metrics.stat().st_size > 0
     return logged or bool(found_in(run.checkpoints) or ruins(run.checkpoints))
 

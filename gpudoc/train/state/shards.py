@@ -1,7 +1,7 @@
 """Checkpoints of sharded ranks: each writes its own part through torch.distributed.checkpoint, during training.
 
 `dcp/` holds weights under `model.<name>` and optimizer state under `optimizer.<number>.<key>`; any number of ranks, or
-one process, reads it. What is not spread lies in optimizer.pt as ever, with None where a spread tensor belongs.
+one process, can read it. State that is not sharded is in optimizer.pt as usual, with None for each sharded tensor.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ State = dict[str, object]
 
 
 class Council:
-    """The ranks of a sharded run as they write: a separate group, since the threads that write talk while others
-    train. Every method is called by all ranks at the same place."""
+    """The ranks of a sharded run that write: a separate group, since writer threads communicate during training.
+    All ranks call every method at the same place."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self.group = group
@@ -50,7 +50,7 @@ class Council:
         self._mesh = DeviceMesh.from_group(group, "cpu")
 
     def all(self, act: Callable[[], T]) -> list[T]:
-        """What every rank's `act` returned; OSError on all of them when one failed, naming it."""
+        """The results of every rank's `act`; OSError on all ranks if one failed, with its number."""
         value: T | None = None
         problem = ""
         try:
@@ -65,11 +65,11 @@ class Council:
         return [cast(T, found) for found, _ in told]
 
     def first(self, act: Callable[[], T]) -> T:
-        """What `act` returned on rank 0, which alone calls it."""
+        """The result of `act` on rank 0; only rank 0 calls it."""
         return cast(T, self.all(lambda: act() if self.rank == 0 else None)[0])
 
     def on_host(self, like: DTensor, part: torch.Tensor) -> DTensor:
-        """A spread tensor on the host with this rank's `part`, cut as `like` is."""
+        """A sharded tensor on the host with this rank's `part`, divided in the same way as `like`."""
         return DTensor.from_local(
             part, self._mesh, like.placements, run_check=False, shape=like.shape, stride=like.stride()
         )
@@ -88,7 +88,7 @@ def reason_of(problem: BaseException) -> str:
 def capture(
     model: nn.Module, optimizer: torch.optim.Optimizer, council: Council, staging: Staging
 ) -> tuple[dict[str, torch.Tensor], State]:
-    """(this rank's part of every spread tensor on the host, the optimizer's state with None in their place)."""
+    """(this rank's part of every sharded tensor on the host, the optimizer's state with None in their place)."""
     steady = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     spread: dict[str, torch.Tensor] = {}
 
@@ -116,7 +116,7 @@ def capture(
 def write_together(
     folder: Path, content: Content, council: Council, *, keep: Sequence[int], fault: Fault | None = None
 ) -> Path:
-    """Write folder/step-N with all ranks, whole or not at all; OSError on every rank when one could not write.
+    """Write folder/step-N with all ranks, whole or not at all; OSError on every rank if one could not write.
 
     Each rank writes and hashes its shards; rank 0 writes the rest and, when all digests are there, the manifest.
     """
@@ -124,7 +124,7 @@ def write_together(
     aside = council.first(lambda: checkpoint.open_aside(folder, content.step))
     try:
         place = aside / checkpoint.SHARDS
-        # what fails outside of DCP must not leave the others waiting inside it
+        # a failure outside DCP must not leave the other ranks waiting inside it
         council.all(lambda: act("before shards"))
         council.all(lambda: _save(content.shards, place, council, act))
         parts = council.all(lambda: _digest_own(place, council.rank, act))
@@ -142,7 +142,7 @@ def read_whole(path: Path, optimizer: Mapping[str, object]) -> tuple[dict[str, t
     found = {name: torch.empty(row.size, dtype=row.properties.dtype) for name, row in _tensors(reader).items()}
     alone = "no_dist" in inspect.signature(load).parameters
     with warnings.catch_warnings():
-        # that nothing is distributed is meant
+        # DCP warns that nothing is distributed; that is intended
         warnings.simplefilter("ignore")
         _load(found, reader, path, no_dist=True) if alone else _load(found, reader, path)
     weights = {name.removeprefix("model."): tensor for name, tensor in found.items() if name.startswith("model.")}
@@ -152,8 +152,8 @@ def read_whole(path: Path, optimizer: Mapping[str, object]) -> tuple[dict[str, t
 def read_into(
     path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: Mapping[str, object], council: Council
 ) -> None:
-    """Read a sharded checkpoint into a sharded model and its optimizer, each rank only its own part, however many
-    ranks wrote it; GpudocError when it is of another model."""
+    """Read a sharded checkpoint into a sharded model and its optimizer, each rank only its own part; any
+    number of ranks may have written it. GpudocError if it belongs to another model."""
     reader = _Reader(path / checkpoint.SHARDS)
     rows = _tensors(reader)
     names = {f"model.{plain_name(name)}": name for name in model.state_dict()}
@@ -177,7 +177,7 @@ def read_into(
 
 
 class _Writer(FileSystemWriter):
-    """DCP's writer; the name of the folder aside and of the user's disk stay out of what it writes."""
+    """DCP's writer, which leaves the names of the temporary folder and of the user's disk out of the files."""
 
     def storage_meta(self) -> StorageMeta | None:
         found = super().storage_meta()
@@ -187,7 +187,7 @@ class _Writer(FileSystemWriter):
 
 
 class _Reader(FileSystemReader):
-    """DCP's reader, whose `.metadata` is a pickle: only the classes that DCP writes are let in."""
+    """DCP's reader; its `.metadata` is a pickle, so only the classes that DCP writes are allowed."""
 
     def read_metadata(self, *args: object, **kwargs: object) -> Metadata:
         del args, kwargs
@@ -202,7 +202,7 @@ class _Reader(FileSystemReader):
 
 
 class _Unpickler(pickle.Unpickler):
-    """Builds DCP's descriptions of tensors and nothing else, since a pickle could otherwise call anything."""
+    """Builds only DCP's descriptions of tensors, since a pickle could otherwise call anything."""
 
     _KNOWN = frozenset(
         {
@@ -217,7 +217,7 @@ class _Unpickler(pickle.Unpickler):
         super().__init__(stream)
 
     def find_class(self, module: str, name: str) -> object:
-        """The class of that name where DCP writes it; UnpicklingError for any other."""
+        """The class of that name if DCP writes it; UnpicklingError for any other."""
         is_dtype = module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
         is_metadata = module == "torch.distributed.checkpoint.metadata" and name in _DESCRIPTIONS
         if is_dtype or is_metadata or (module, name) in self._KNOWN:
@@ -228,7 +228,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _member(kind: object, name: str) -> object:
-    """What older versions of Python 3.11 call to build a member of an enumeration; other attributes are refused."""
+    """A member of an enumeration, which older versions of Python 3.11 get by getattr; refuses other attributes."""
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return kind[name]
     raise pickle.UnpicklingError(f"getattr({kind!r}, {name!r}) is not allowed in a checkpoint")
@@ -271,7 +271,7 @@ def _finish(aside: Path, content: Content, rows: checkpoint.Rows, keep: Sequence
 
 
 def _empty_like(parameter: torch.Tensor, row: TensorStorageMetadata) -> torch.Tensor:
-    """Memory for one tensor of a parameter's optimizer state, spread as the parameter is."""
+    """Memory for one tensor of a parameter's optimizer state, sharded in the same way as the parameter."""
     dtype = row.properties.dtype
     if row.size == parameter.shape:
         return torch.empty_like(parameter.detach(), dtype=dtype)
@@ -284,7 +284,7 @@ def _tensors(reader: _Reader) -> dict[str, TensorStorageMetadata]:
     try:
         found = reader.read_metadata().state_dict_metadata
     except Exception as problem:
-        # on bytes that are no metadata the reader stumbles in many ways
+        # the reader raises many kinds of errors on bytes that are not metadata
         raise GpudocError(f"{reader.path}/.metadata cannot be read: {reason_of(problem)}") from problem
     return {name: row for name, row in found.items() if isinstance(row, TensorStorageMetadata)}
 
@@ -297,7 +297,7 @@ def _load(targets: dict[str, torch.Tensor], reader: _Reader, path: Path, **how: 
 
 
 def _filled(state: Mapping[str, object], found: Mapping[str, torch.Tensor]) -> State:
-    """An optimizer's state with the spread tensors in their places."""
+    """An optimizer's state with the sharded tensors in their places."""
     rows = cast("Mapping[int, Mapping[str, object]]", state["state"])
     filled = {
         number: {key: found.get(f"optimizer.{number}.{key}") if value is None else value for key, value in row.items()}

@@ -1,4 +1,4 @@
-"""Host memory that state is copied into before writing; on CUDA pinned and kept, so that steps go on meanwhile."""
+"""Host memory for copies of state before writing; on CUDA pinned and kept, so that steps continue meanwhile."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from gpudoc.train.limits import default_limit_bytes
 
 
 class Copying:
-    """Copies from the device that are on their way: the writer waits for them, and so does the next update."""
+    """Copies from the device in progress: the writer waits for them, and so does the next update."""
 
     def __init__(self, device: torch.device, done: torch.cuda.Event, sources: list[torch.Tensor]) -> None:
         self._device = device
         self._done = done
-        # memory that is freed could be handed out again and overwritten before it is copied
+        # keeps the sources: freed memory could be reused and overwritten before it is copied
         self._sources = sources
 
     def wait(self) -> None:
@@ -22,15 +22,15 @@ class Copying:
         self._sources = []
 
     def hold_update(self) -> None:
-        """Let what the device is given from here on begin after the copies; the host does not wait."""
+        """Make the device's later work begin after the copies; the host does not wait."""
         torch.cuda.current_stream(self._device).wait_event(self._done)
 
 
 class Staging:
-    """Takes copies on the host. On CUDA they run in a separate stream into pinned memory, kept from one checkpoint
-    to the next, during the following forward and backward; elsewhere they are made at once and freed after writing.
+    """Copies tensors to the host. On CUDA the copies run in a separate stream during the next forward and backward,
+    into pinned memory that is kept for the next checkpoint; elsewhere they are made at once and freed after writing.
 
-    What pinning would take beyond half of the free memory is copied into ordinary memory, which the host waits for.
+    Tensors that do not fit into half of the free memory are copied into ordinary memory, and the host waits for that.
     With `in_place` host tensors are not copied at all: nothing may change them until they are written.
     """
 
@@ -42,14 +42,14 @@ class Staging:
         self._stream: torch.cuda.Stream | None = None
         self._kept: dict[str, torch.Tensor] = {}
         self._most_bytes: int | None = None
-        # what is kept for the next checkpoint, as torch's allocator of pinned memory takes it
+        # the memory kept for the next checkpoint, in the sizes of torch's allocator of pinned memory
         self.pinned_bytes = 0
         self._sources: list[torch.Tensor] = []
 
     def take(self, name: str, tensor: torch.Tensor, *, moves: bool = False, contiguous: bool = False) -> torch.Tensor:
-        """A copy of `tensor` on the host, whole once `finish` was waited for; `name` finds the memory of last time.
+        """A copy of `tensor` on the host, complete after waiting for `finish`; `name` finds the memory of last time.
 
-        `moves`: a forward pass changes it (running statistics), so it is copied before anything that follows.
+        `moves`: a forward pass changes it (running statistics), so it is copied before any later work.
         """
         detached = tensor.detach()
         kept = self._memory_for(name, detached, contiguous) if detached.is_cuda and self._on_device else None
@@ -65,7 +65,7 @@ class Staging:
         return kept
 
     def finish(self) -> Copying | None:
-        """The copies begun since the last call; None when all of them were made at once."""
+        """The copies begun since the last call; None if all of them are already complete."""
         if not self._sources:
             return None
         side = self._side()
@@ -81,7 +81,7 @@ class Staging:
         return self._stream
 
     def _memory_for(self, name: str, tensor: torch.Tensor, contiguous: bool) -> torch.Tensor | None:
-        """Pinned memory of the tensor's shape, that of last time where it fits; None when memory for it is lacking."""
+        """Pinned memory of the tensor's shape, reused from last time if it fits; None if there is no memory for it."""
         if tensor.layout is not torch.strided:
             return None
         kept = self._kept.get(name)
@@ -89,7 +89,7 @@ class Staging:
             return kept
         if self._most_bytes is None:
             self._most_bytes = (default_limit_bytes() or 0) // self._local_world
-        # it rounds up to a power of two
+        # torch's allocator rounds up to a power of two
         needed = 1 << max(0, tensor.nbytes - 1).bit_length()
         if self.pinned_bytes + needed > self._most_bytes:
             return None
@@ -97,7 +97,7 @@ class Staging:
         try:
             kept = torch.empty_like(tensor, device="cpu", memory_format=form, pin_memory=True)
         except RuntimeError:
-            # the system allows less than it has: a locked-memory limit, a small container
+            # the system allows less than its free memory: a locked-memory limit, a small container
             self._most_bytes = 0
             return None
         self.pinned_bytes += needed

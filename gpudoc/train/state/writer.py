@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class Writer:
-    """One checkpoint at a time in a thread. A save that comes due meanwhile waits its turn at a later step.
+    """Writes one checkpoint at a time in a thread. A save that is due meanwhile waits until a later step.
 
-    With a `council` all ranks write at the same time, each its part; without one only rank 0 has anything to write.
-    `busy`: a checkpoint is being written, or its outcome waits to be collected.
+    With a `council` all ranks write at the same time, each its part; without one only rank 0 writes.
+    `busy`: a checkpoint is being written, or its outcome has not been collected yet.
     """
 
     def __init__(self, folder: Path, fault: Fault | None = None, council: Council | None = None) -> None:
@@ -31,7 +31,7 @@ class Writer:
         self.last_seconds = 0.0
 
     def start(self, content: Content, keep: tuple[int, ...], *, beside: bool = True) -> None:
-        """Begin to write; the content must not change any more. Without `beside` it is written when this returns."""
+        """Begin to write; the content must no longer change. Without `beside`, writing is complete on return."""
         if self.busy:
             raise RuntimeError("the last checkpoint is still being written")
         self.busy = True
@@ -40,7 +40,7 @@ class Writer:
             try:
                 thread.start()
             except RuntimeError:
-                # there is no memory for its stack
+                # there is no memory for the thread's stack
                 pass
             else:
                 self._thread = thread
@@ -48,12 +48,12 @@ class Writer:
         self._work(content, keep)
 
     def settle(self) -> None:
-        """Return when nothing is being written; the outcome still waits to be collected."""
+        """Return when nothing is being written; the outcome must still be collected."""
         if self._thread is not None:
             self._thread.join()
 
     def collect(self, *, wait: bool = False) -> Saved | OSError | None:
-        """The finished checkpoint or what went wrong, once; None while there is nothing new. `wait` joins first."""
+        """The finished checkpoint or its error, once; None while there is nothing new. `wait` joins first."""
         thread = self._thread
         if not self.busy or (thread is not None and thread.is_alive() and not wait):
             return None

@@ -1,1 +1,1 @@
-"""One step: forward, backward, check, clip, update; its parts, and how it is taken back."""
+"""One step: forward, backward, check, clip, update; its parts, and how it is undone."""

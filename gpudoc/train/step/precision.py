@@ -1,4 +1,4 @@
-"""In which number format a device trains, and why; the one place where autocast is made."""
+"""Chooses the number format of training on a device, with the reason; the only place that creates autocast."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Precision:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The format as torch names it."""
+        """The format as torch's type."""
         match self.name:
             case "bf16":
                 return torch.bfloat16

@@ -10,7 +10,7 @@ from gpudoc.workload.config import Schedule
 
 
 class Rates:
-    """Sets the learning rate of each parameter group before its update, a multiple of `base`."""
+    """Sets the learning rate of each parameter group before its update, as a multiple of `base`."""
 
     def __init__(self, schedule: Schedule, optimizer: torch.optim.Optimizer, total_steps: int) -> None:
         self.base = [_number(group["lr"]) for group in optimizer.param_groups]
@@ -21,7 +21,7 @@ class Rates:
         self._stays = schedule.name == "constant" and schedule.warmup_steps == 0
 
     def set(self, step: int) -> None:
-        """The learning rate of `step`, from 0."""
+        """Set the learning rate of `step`, from 0."""
         if self._stays and self._factor > 0:
             return
         now = factor(self._schedule, step, self._total_steps)
@@ -36,10 +36,10 @@ class Rates:
 
 
 def factor(schedule: Schedule, step: int, total_steps: int) -> float:
-    """What the base learning rate is multiplied by in `step` (from 0) of `total_steps`; one_cycle peaks at 1."""
+    """The factor of the base learning rate in `step` (from 0) of `total_steps`; one_cycle peaks at 1."""
     warmup = min(schedule.warmup_steps, max(0, total_steps - 1))
     if schedule.name == "one_cycle" and warmup == 0:
-        # its usual share of the rise
+        # the usual share of one_cycle's rise
         warmup = max(1, round(0.3 * total_steps)) if total_steps > 1 else 0
     if step < warmup:
         return _rise(schedule, step, warmup)
@@ -61,7 +61,7 @@ def _rise(schedule: Schedule, step: int, warmup: int) -> float:
 
 
 def batch_factor(rule: str, optimizer_name: str, global_batch: int, reference_batch: int) -> tuple[float, str]:
-    """(what the learning rate is multiplied by for another global batch, the rule's name).
+    """(the factor of the learning rate for another global batch, the rule's name).
 
     `auto` is the square root for optimizers that divide by a running norm of the gradient, else linear.
     """

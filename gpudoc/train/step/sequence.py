@@ -1,7 +1,7 @@
-"""The order of a training step, run by training, by tune's trials and by the plan: a change reaches all three.
+"""The order of a training step, shared by training, tune's trials and the plan: a change affects all three.
 
-`Undo` keeps the state before a step, so that the step can run again. `Guard` tries the first updates, in which an
-optimizer allocates its state, before it makes them.
+`Undo` keeps the state before a step, so that the step can run again. In the first updates an optimizer allocates its
+state: `Guard` tries that before it updates.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gpudoc.workload.batch import Batch, shapes
 
 # "torn": an update that may have left the weights half updated
 Moment = Literal["backward", "state", "update", "torn"]
-# called inside `except`, with where the step failed and its micro batches: the flags to vote with, or it raises
+# called inside `except` with the moment of the failure and the micro batches; returns the flags to vote with, or raises
 Judge = Callable[[Exception, Moment, Sequence[Micro]], int]
 
 _PROBATION_STEPS = 2
@@ -36,9 +36,9 @@ _PROBATION_STEPS = 2
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Why a step has no samples: a stop came while waiting for them, or there was no memory to read them.
+    """Why a step has no samples: a stop came while it waited for them, or there was no memory to read them.
 
-    `seen` is what was being read, `told` the message of the failure.
+    `seen` names the samples that were being read, `told` is the message of the failure.
     """
 
     flags: int
@@ -47,7 +47,7 @@ class Missing:
 
 
 class Outcome(NamedTuple):
-    """How a step went: with `flags` 0 its update is made; `seen` and `told` say with which samples it failed."""
+    """The result of a step: if `flags` is 0 the update is done; `seen` and `told` say with which samples it failed."""
 
     flags: int = 0
     seen: str = ""
@@ -55,9 +55,9 @@ class Outcome(NamedTuple):
 
 
 class LogReading(NamedTuple):
-    """What a log point reads: each step's loss (the mean over ranks), the last gradient norm, where the time went.
+    """The values of a log point: each step's loss (the mean over ranks), the last gradient norm, the split of the time.
 
-    `own` is each rank's own part of the time, with several ranks.
+    With several ranks, `own` is each rank's own part of the time.
     """
 
     losses: list[float]
@@ -67,14 +67,14 @@ class LogReading(NamedTuple):
 
 
 class StepDriver(ABC):
-    """What a step needs from its caller. By default there is nothing to stop for, and failures are raised."""
+    """The callbacks that a step needs from its caller. By default no stop is asked for, and failures are raised."""
 
     @abstractmethod
     def fetch(self) -> list[Micro] | Missing:
         """The micro batches of the next step, on the host."""
 
     def snapshot(self) -> Snapshot | None:
-        """The random state of this moment where `fetch` took it already."""
+        """The random state of this moment if `fetch` already took it, else None."""
         return None
 
     def is_stopping(self) -> bool:
@@ -82,7 +82,7 @@ class StepDriver(ABC):
         return False
 
     def failed(self, problem: Exception, at: Moment, micros: Sequence[Micro]) -> int:
-        """The flags to vote with after a failure; called inside `except`, and raises what cannot be undone."""
+        """The flags to vote with after a failure; called inside `except`. Raises if the failure cannot be undone."""
         del at, micros
         raise problem
 
@@ -92,7 +92,7 @@ class StepDriver(ABC):
 
 
 class Guard:
-    """Lets the optimizer step. In the first updates it tries first, on all ranks, whether the new state fits."""
+    """Lets the optimizer step. Before each of the first updates it tries on all ranks whether the new state fits."""
 
     def __init__(self, stepper: Stepper, judge: Judge) -> None:
         self._stepper = stepper
@@ -108,9 +108,9 @@ class Guard:
         self._guarded = 0
 
     def update(self) -> int:
-        """Exchange gradients and update. Returns flags when memory ran out before anything changed.
+        """Exchange gradients and update. Returns flags if memory ran out before anything changed.
 
-        After a failure that changed nothing the step can be done again. `Stepper.is_updating` stays true after one
+        The step can be repeated after a failure that changed nothing. `Stepper.is_updating` stays true after a failure
         that may have left the weights half updated.
         """
         stepper = self._stepper
@@ -118,7 +118,7 @@ class Guard:
         fresh: list[nn.Parameter] = []
         before: list[int] | None = None
         if self._guarded:
-            # an update cannot be taken back, so all ranks hear first whether the state fits everywhere
+            # an update cannot be undone, so all ranks first learn whether the state fits everywhere
             flags = stepper.parts.ranks.vote(self._try_state())
             if flags:
                 return flags
@@ -131,7 +131,7 @@ class Guard:
             return self._judge(problem, "torn" if stepper.is_updating else "update", ())
         if self._guarded:
             if stepper.was_skipped():
-                # SGD's fused kernel was not allowed to write the new momentum, which holds whatever the memory held
+                # SGD's fused kernel was not allowed to write the new momentum, so it is uninitialised memory
                 stepper.drop_state(fresh)
             else:
                 self._guarded -= 1
@@ -163,8 +163,8 @@ class Guard:
 class Undo:
     """Keeps the random state and the buffers of the last step boundary; `back` restores them and drops gradients.
 
-    Every buffer is copied at every boundary. Nobody can know which ones move: batch norm's kernels, `.data` and an
-    assignment in the forward pass all leave a tensor's version as it was.
+    Every buffer is copied at every boundary, since changes cannot be detected: batch norm's kernels, `.data` and an
+    assignment in the forward pass all leave a tensor's version unchanged.
     """
 
     def __init__(self, model: nn.Module, device: torch.device) -> None:
@@ -172,14 +172,14 @@ class Undo:
         self._parameters = list(model.parameters())
         self._places = [(module._buffers, name) for module in model.modules() for name in module._buffers]
         self._buffers: list[torch.Tensor | None] = [None] * len(self._places)
-        # pairs of copies and buffers of one type, which are copied by one kernel
+        # pairs of copies and buffers of one type; one kernel copies a whole group
         self._groups: list[tuple[list[torch.Tensor], list[torch.Tensor]]] = []
         self.mark()
 
     def mark(self, snapshot: Snapshot | None = None) -> None:
         """Remember this step boundary; nothing waits for the device.
 
-        A `snapshot` that the caller took, with nothing drawn since, is not taken a second time.
+        `snapshot` is the random state if the caller already took it and nothing was drawn since.
         """
         buffers = [owner.get(name) for owner, name in self._places]
         if any(map(is_not, buffers, self._buffers)):
@@ -203,7 +203,7 @@ class Undo:
 class StepSequence:
     """Runs steps: free gradients, fetch, mark, forward and backward, vote, set the learning rate, update.
 
-    Nothing waits for the device between log points, apart from the first updates (`Guard`).
+    Between log points only the first updates (`Guard`) wait for the device.
     """
 
     def __init__(self, stepper: Stepper, rates: Rates, driver: StepDriver, undo: Undo | None = None) -> None:
@@ -217,7 +217,7 @@ class StepSequence:
         self._is_alone = parts.ranks.world == 1
 
     def run(self, step: int) -> Outcome:
-        """Step number `step`, from 0. After a stop it is undone; after OOM the caller undoes it."""
+        """Run step number `step`, from 0. After a stop this method undoes it; after OOM the caller must."""
         stepper, meter, driver = self.stepper, self.meter, self._driver
         ranks, pulse = stepper.parts.ranks, stepper.parts.ranks.pulse
         pulse.begin(step)
@@ -254,7 +254,7 @@ class StepSequence:
         return _DONE
 
     def read(self) -> LogReading:
-        """What was not read since the last call; waits for the device."""
+        """The values since the last call; waits for the device."""
         stepper, ranks = self.stepper, self.stepper.parts.ranks
         ranks.pulse.now(LOGGING)
         losses = stepper.losses.take()
@@ -263,13 +263,13 @@ class StepSequence:
         if ranks.world == 1:
             return LogReading(losses, norm, split)
         if stepper.parts.device.type == "cuda":
-            # reading samples counts as far as the device waited for them
+            # reading samples counts only for the time that the device waited for them
             read_s = min(read_s, split.seconds["data_wait"])
             own_s = read_s + split.seconds["transfer"] + split.seconds["compute"]
         if ranks.is_sharded:
-            # their forward and backward wait for others' weights: a slow rank makes all look alike there
+            # forward and backward wait for the weights of other ranks, so one slow rank makes all ranks look slow
             own_s = read_s
-        # each rank fills in its own place: one exchange for all of it
+        # each rank fills its own place, so one exchange is enough
         parts = [0.0] * (2 * ranks.world)
         parts[2 * ranks.rank : 2 * ranks.rank + 2] = own_s, read_s
         summed = ranks.total([*losses, *parts])
@@ -290,7 +290,7 @@ def share_out(
 ) -> list[Micro] | Missing:
     """Each batch with its share of the items of all ranks; `read` holds (batch, whether it is weightless).
 
-    Ranks hear here, before a backward whose collectives would wait for it, of one that has no samples.
+    Ranks learn here if one of them has no samples; otherwise the collectives of backward would wait for that rank.
     """
     ranks = parts.ranks
     is_alone = ranks.world == 1
@@ -313,7 +313,7 @@ _DONE = Outcome()
 
 
 def _seen(found: list[Micro] | Missing) -> str:
-    """What the step had in hand, as shapes."""
+    """The samples of the step, as shapes."""
     return found.seen if isinstance(found, Missing) else shapes(found[0].batch)
 
 

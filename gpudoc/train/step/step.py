@@ -31,9 +31,10 @@ class Micro(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """What a step works on; `forward` is what is called: the model itself, wrapped by DDP, or compiled.
+    """The objects that a step uses; a step calls `forward`: the model itself, wrapped by DDP, or compiled.
 
-    `is_compiled` also where blocks inside the model are; `replays_graphs` where compiled code runs as CUDA graphs.
+    `is_compiled` is also true if blocks inside the model are compiled, `replays_graphs` if compiled code runs as CUDA
+    graphs.
     """
 
     model: nn.Module
@@ -49,16 +50,16 @@ class Parts:
     ranks: Ranks = field(default_factory=Alone)
 
     def begin(self) -> None:
-        """Tell CUDA graphs, where there are any, that nothing of the step before is needed any more."""
+        """Tell CUDA graphs, if there are any, that the results of the previous step are no longer needed."""
         if self.replays_graphs:
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
 
 
 class Losses:
-    """Scalars in the order in which they came. On a GPU they stay there until they are taken, all in one copy.
+    """Scalars in the order of arrival. On a GPU they stay there until `take` copies them all at once.
 
-    On a CPU they are read at once: a tensor that is kept lies in the heap above a batch that is freed, so that the
-    heap grows with every one (by 10 MiB in 50 steps of an MLP with batches of 312 KiB, glibc 2.36, 2026-11-23).
+    On a CPU they are read immediately: a tensor that is kept lies in the heap above a batch that is freed, so the
+    heap grows with every tensor (by 10 MiB in 50 steps of an MLP with batches of 312 KiB, glibc 2.36, 2026-11-23).
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -67,14 +68,14 @@ class Losses:
         self._waiting: list[torch.Tensor] = []
 
     def add(self, loss: torch.Tensor) -> None:
-        """Keep one more, a scalar without a graph."""
+        """Keep another loss, a scalar without a graph."""
         if self._on_host:
             self._read.append(loss.item())
         else:
             self._waiting.append(loss)
 
     def take(self) -> list[float]:
-        """Those since the last call; waits for the device."""
+        """The losses since the last call; waits for the device."""
         if self._waiting:
             self._read += torch.stack(self._waiting).double().tolist()
             self._waiting.clear()
@@ -83,7 +84,7 @@ class Losses:
 
 
 class Stepper:
-    """Runs steps. `backward` may run out of memory and be repeated after an undo; so may an update before `apply`.
+    """Runs steps. `backward` may run out of memory and be repeated after an undo; so may the update up to `apply`.
 
     `losses` collects one scalar per step for the log.
     """
@@ -96,12 +97,12 @@ class Stepper:
         self._on_host = on_host = parts.device.type == "cpu"
         takes_found = bool(getattr(parts.optimizer, "_step_supports_amp_scaling", False))
         self.syncs_every_step = not on_host and not takes_found and self.scaler is None
-        # what can be told on the device to change nothing
+        # a flag on the device can make a fused optimizer change nothing
         self.is_fused = takes_found
         self.is_updating = False
         self._skips_on_device = not on_host and takes_found and self.scaler is None
         self._moves = not on_host or parts.channels_last
-        # made once: nothing of it changes between steps
+        # created once: it does not change between steps
         self._autocast = None if parts.precision.name == "fp32" else parts.precision.autocast(parts.device)
         self._found = torch.zeros((), device=parts.device)
         self._found_is_zero = True
@@ -115,7 +116,7 @@ class Stepper:
         self.meter = Meter(parts.device)
         self.waits = Waits(parts.device, self.meter.communicate) if parts.ranks.is_sharded else None
         self._watching: AbstractContextManager[None] = self.waits or nullcontext()
-        # a checkpoint whose copies from the device may still read what the next update writes
+        # a checkpoint whose copies from the device may still read the tensors that the next update writes
         self.copying: Copying | None = None
         self.cost = Cost()
         self.count()
@@ -127,11 +128,11 @@ class Stepper:
         self.update()
 
     def backward(self, micros: Sequence[Micro]) -> None:
-        """Fresh gradients of the mean loss over all items of the step; raises what the model raises."""
+        """Compute new gradients of the mean loss over all items of the step; errors of the model pass through."""
         self.free_gradients()
         self._has_gradients = True
         parts = self.parts
-        # once a step: the gradients of one micro batch outlive the forward of the next
+        # once per step: the gradients of one micro batch must survive the forward pass of the next
         parts.begin()
         total: torch.Tensor | None = None
         last = len(micros) - 1
@@ -149,7 +150,7 @@ class Stepper:
         self._loss = total
 
     def free_gradients(self) -> None:
-        """Give their memory back: after the update nothing needs them but the log."""
+        """Free the memory of the gradients: after the update only the log needs them."""
         if self._has_gradients:
             for parameter in self.parameters:
                 parameter.grad = None
@@ -161,7 +162,7 @@ class Stepper:
         self.apply()
 
     def exchange(self) -> None:
-        """Reduce gradients over ranks, and wait for a checkpoint that still reads what an update writes."""
+        """Reduce gradients over ranks, and wait for a checkpoint that still reads the tensors that an update writes."""
         if self.parts.ranks.world > 1:
             self._reduce()
         if self.copying is not None:
@@ -169,19 +170,19 @@ class Stepper:
             self.copying = None
 
     def without_state(self) -> list[nn.Parameter]:
-        """The parameters with a gradient that the optimizer has yet to make state for."""
+        """The parameters that have a gradient but no optimizer state yet."""
         state = self.parts.optimizer.state
         return [p for p in self.parameters if p.grad is not None and not state.get(p)]
 
     def try_state(self) -> None:
-        """Let a fused optimizer make its state and change nothing; raises when there is no memory for it.
+        """Let a fused optimizer create its state and change nothing; raises if there is no memory for it.
 
-        The state is dropped again: what the update then makes again fits where it was.
+        The state is dropped again: the update then creates it once more, in the memory that is free again.
         """
         if not self.is_fused:
             return
         optimizer, fresh = self.parts.optimizer, self.without_state()
-        # as after a gradient that is not finite: the kernels leave everything as it is
+        # the same as after a gradient that is not finite: the kernels leave everything as it is
         optimizer.found_inf, optimizer.grad_scale = self._one, None  # type: ignore[attr-defined]
         try:
             optimizer.step()
@@ -190,12 +191,12 @@ class Stepper:
             self.drop_state(fresh)
 
     def drop_state(self, of: Sequence[nn.Parameter]) -> None:
-        """Forget the optimizer's state of these parameters: it starts again in the next step."""
+        """Drop the optimizer's state of these parameters; the next step starts it again."""
         for parameter in of:
             self.parts.optimizer.state.pop(parameter, None)
 
     def was_skipped(self) -> bool:
-        """Whether the last update met gradients that were not finite and changed nothing; waits for the device."""
+        """Whether the last update changed nothing because gradients were not finite; waits for the device."""
         return bool(self._found.item())
 
     def apply(self) -> None:
@@ -207,11 +208,11 @@ class Stepper:
         self.losses.add(self._loss)
 
     def num_skipped(self) -> int:
-        """Steps so far whose gradients were not finite and which changed nothing; waits for the device."""
+        """The number of steps so far that changed nothing because gradients were not finite; waits for the device."""
         return int(self._skipped_on_device.item()) if self._counts_on_device else self._skipped_on_host
 
     def norm_of_gradients(self) -> float | None:
-        """The last step's gradient norm before clipping; None when there are no gradients. Waits for the device."""
+        """The last step's gradient norm before clipping; None if there are no gradients. Waits for the device."""
         if self.grad_norm is not None:
             return float(whole(self.grad_norm).item())
         gradients = [p.grad for p in self.parameters if p.grad is not None and not p.grad.is_sparse]
@@ -231,12 +232,12 @@ class Stepper:
         return None if self.scaler is None else float(self.scaler.get_scale())
 
     def count(self) -> None:
-        """Count the FLOPs of the next micro batch that goes well; of what a compiled function does, none are seen."""
+        """Count the FLOPs of the next micro batch that succeeds; those of a compiled function cannot be counted."""
         self.meter.look_again()
         self._compute = self._one_micro if self.parts.is_compiled else self._counted
 
     def _counted(self, micro: Micro) -> torch.Tensor:
-        """A micro batch with its FLOPs; the next one goes without."""
+        """Run a micro batch and count its FLOPs; the next one runs without counting."""
         with Counter() as counter:
             loss = self._one_micro(micro)
         self._compute = self._one_micro
@@ -262,11 +263,11 @@ class Stepper:
         graded.backward()  # type: ignore[no-untyped-call]
         if parts.ranks.world > 1:
             self.meter.backward_done()
-        # a graph's output lies where its next replay writes
+        # the next replay of a CUDA graph overwrites its output
         return loss.detach().clone() if parts.replays_graphs else loss.detach()
 
     def _move(self, batch: Batch) -> Batch:
-        """The batch on the device. The copy runs in a separate stream, while what came before is computed."""
+        """The batch on the device. The copy runs in a separate stream, while the earlier work is computed."""
         parts = self.parts
         if self._copies is None:
             return to_device(batch, parts.device, channels_last=parts.channels_last)
@@ -279,7 +280,7 @@ class Stepper:
         current.wait_stream(self._copies)
         self.meter.transfer.stop()
         for tensor in tensors_in(moved):
-            # else its memory could be handed out again while the computation still reads it
+            # otherwise its memory could be reused while the computation still reads it
             tensor.record_stream(current)
         return moved
 
@@ -294,7 +295,7 @@ class Stepper:
         if parts.grad_clip is not None:
             self.grad_norm = nn.utils.clip_grad_norm_(self.parameters, parts.grad_clip)
         if self._skips_on_device:
-            # the fused kernels leave weights and state alone where found_inf is 1
+            # the fused kernels leave weights and state alone if found_inf is 1
             parts.optimizer.found_inf = self._found  # type: ignore[attr-defined]
             parts.optimizer.grad_scale = None  # type: ignore[attr-defined]
             self.is_updating = True
@@ -309,7 +310,7 @@ class Stepper:
         self.is_updating = False
 
     def forget_update(self) -> None:
-        """After an update that failed before it changed anything: gradients may be unscaled once more."""
+        """Allow gradients to be unscaled once more, after an update that failed before it changed anything."""
         self.is_updating = False
         if self.scaler is not None:
             self.scaler.update(self.scaler.get_scale())
@@ -327,7 +328,7 @@ class Stepper:
         self._skipped_on_device += self._found
 
     def _check_finite(self) -> None:
-        """Set `_found` to 1 when any gradient holds inf or NaN: one fused pass, without waiting for it."""
+        """Set `_found` to 1 if any gradient holds inf or NaN: one fused pass, without waiting for it."""
         gradients = [gradient for parameter in self.parameters if (gradient := parameter.grad) is not None]
         if self.parts.ranks.is_sharded:
             gradients = [own_part(gradient) for gradient in gradients]
@@ -337,7 +338,7 @@ class Stepper:
         try:
             torch._amp_foreach_non_finite_check_and_unscale_(gradients, self._found, self._one)
         except RuntimeError:
-            # sparse or oddly typed gradients, which the fused pass does not take
+            # the fused pass does not accept sparse gradients or those of unusual types
             for gradient in gradients:
                 values = gradient.coalesce().values() if gradient.is_sparse else gradient
                 finite = torch.isfinite(values).all()

@@ -1,4 +1,4 @@
-"""How much of a device's arithmetic a run uses: the FLOPs of the model (MFU) or all of them (HFU) over its peak."""
+"""The share of a device's arithmetic that a run uses: the model's FLOPs (MFU) or all FLOPs (HFU) over its peak."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpudoc.workload.flops import Counter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
-    """Published dense TFLOP/s of one device in one format, and the document; None, and then why it is not known."""
+    """Published dense TFLOP/s of one device in one format, and the document; None with the reason if unknown."""
 
     tflops: float | None
     source: str
@@ -23,9 +23,9 @@ class Peak:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What one sample costs, forward and backward: FLOPs, and tokens where samples are tokens. None: not counted.
+    """The cost of one sample, forward and backward: FLOPs, and tokens if samples are tokens. None: not counted.
 
-    `model_flops` leaves out what activation checkpointing computes a second time; `all_flops` has it.
+    `model_flops` excludes the recomputation of activation checkpointing; `all_flops` includes it.
     """
 
     model_flops: float | None = None
@@ -34,12 +34,12 @@ class Cost:
 
     @classmethod
     def of(cls, batch: Batch, counter: Counter, *, is_mixed: bool) -> Cost:
-        """The cost of a sample of a micro batch that was counted.
+        """The cost of a sample of a counted micro batch.
 
-        `is_mixed` says that the model recomputes by its own means, which the counter takes for the model's work.
+        `is_mixed`: the model recomputes by its own means, which the counter cannot distinguish from its other work.
         """
         samples = num_samples(batch)
-        # a model without a product that torch has a formula for is not one without work
+        # if torch has no formula for any product of a model, its cost is unknown, not 0
         model_flops = None if is_mixed else counter.model / samples or None
         return cls(
             model_flops=model_flops,
@@ -49,9 +49,9 @@ class Cost:
 
 
 def figures(cost: Cost, peak: Peak, samples: int, split: Split, world: int) -> dict[str, float]:
-    """Tokens/s over all devices, TFLOP/s of one of them and its shares of the peak, 0 to 1; only what is known.
+    """Tokens/s over all devices, TFLOP/s of one device and its shares of the peak, 0 to 1; only known figures.
 
-    `samples` are those of all devices in the time of `split`, of which evaluation and checkpoints do not count.
+    `samples` are those of all devices in the time of `split`, in which evaluation and checkpoints do not count.
     """
     seconds = split.wall_s - split.seconds["evaluate"] - split.seconds["checkpoint"]
     if samples <= 0 or seconds <= 0:
@@ -93,7 +93,7 @@ def _allows_tf32() -> bool:
 
 
 def _num_tokens(batch: Batch) -> int:
-    """How many tokens a batch has: the numbers of its first tensor, where that is a matrix of whole numbers."""
+    """The number of tokens in a batch: the size of its first tensor if that is a matrix of integers, else 0."""
     first = next((tensor for tensor in tensors_in(batch) if tensor.dim() > 0), None)
     is_tokens = first is not None and first.dim() == 2 and first.dtype in (torch.int32, torch.int64)
     return first.numel() if first is not None and is_tokens else 0

@@ -1,1 +1,1 @@
-"""Who watches a run from outside of its steps, and what is said where nothing moves."""
+"""Watches a run from outside its steps, and reports when it makes no progress."""

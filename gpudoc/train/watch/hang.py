@@ -1,4 +1,4 @@
-"""Where a run stands in which nothing moves: who is missing, at which line, and in what the others wait."""
+"""Describes a run without progress: the missing ranks, their lines, and the collective in which the others wait."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpudoc.units import format_seconds
 
 _MOST_RANKS = 8
 _MOST_FRAMES = 4
-# what runs in a script of the user's, below the user's own frames
+# gpudoc's code that runs in a user's script, below the user's own frames
 _INSIDE = str(Path(OWN_FOLDER) / "script" / "inside")
 
 
@@ -21,7 +21,7 @@ _INSIDE = str(Path(OWN_FOLDER) / "script" / "inside")
 class Stand:
     """Where one rank stands: its signs of life, whether a signal or a debugger holds it, and its stack.
 
-    `frames` are those of its main thread from the outermost on, empty where nobody may look. `workers` are those of its
+    `frames` are the main thread's, the outermost first, empty if they cannot be read. `workers` are the frames of its
     loader workers.
     """
 
@@ -32,22 +32,22 @@ class Stand:
 
     @property
     def frame(self) -> Frame | None:
-        """The user's line on which it stands: its own, else the one of a loader worker that it waits for, else the
-        one of a script that asked for the batch.
+        """The user's line at which it stands: its own, else that of a loader worker that it waits for, else that of
+        the script that asked for the batch.
         """
         found = (users_frame(frames) for frames in (self.frames, *self.workers, _above_the_inside(self.frames)))
         return next((frame for frame in found if frame), None)
 
 
 def compiles(stands: Iterable[Stand]) -> bool:
-    """Whether any rank compiles a model, which may take minutes at any step whose shapes are new."""
-    # what a compiled model runs in has other frames of the same packages
+    """Whether any rank compiles a model, which may take minutes at any step with new shapes."""
+    # a compiled model that runs has other frames of the same packages
     signs = ("/torch/_inductor/compile_fx.py", "/torch/_dynamo/convert_frame.py", "/triton/compiler/")
     return any(sign in frame.file for stand in stands for frame in stand.frames for sign in signs)
 
 
 def judge(stands: Sequence[Stand], still_s: float, usual_s: float | None, seen: Sequence[str] = ()) -> Hung:
-    """Name the ranks that the others wait for. `seen` are sentences of NCCL's flight recorder."""
+    """Find the ranks that the others wait for. `seen` are sentences from NCCL's flight recorder."""
     world = stands[0].beat.world
     front = max(stand.beat.calls for stand in stands)
     missing = _missing(stands)
@@ -84,13 +84,13 @@ def judge(stands: Sequence[Stand], still_s: float, usual_s: float | None, seen: 
 
 
 def _missing(stands: Sequence[Stand]) -> list[Stand]:
-    """Ranks that are stopped, or outside of the collective in which others wait; among those the earliest."""
+    """Ranks that are stopped, or outside the collective in which others wait; of these the furthest behind."""
     held = [stand for stand in stands if stand.is_stopped]
     if held:
         return held
     outside = [stand for stand in stands if not stand.beat.call]
     if len(stands) > 1 and len(outside) == len(stands) and len({stand.beat.calls for stand in stands}) == 1:
-        # on GPUs each may wait for its device, and the devices for each other
+        # on GPUs each rank may wait for its device, and the devices for each other
         return [stand for stand in stands if stand.frame]
     if outside:
         return [stand for stand in outside if stand.beat.calls == min(other.beat.calls for other in outside)]
@@ -110,7 +110,7 @@ def _what(stand: Stand, world: int) -> str:
 
 
 def _stack(stand: Stand) -> str:
-    """One line for a rank: where it is, and its innermost frames."""
+    """One line about a rank: where it stands, and its innermost frames."""
     beat = stand.beat
     where = f"in {_collective(beat.calls, beat.call)}" if beat.call else beat.does
     own = next((frames for frames in (stand.frames, *stand.workers) if users_frame(frames)), stand.frames)
@@ -119,8 +119,8 @@ def _stack(stand: Stand) -> str:
 
 
 def users_frame(frames: Sequence[Frame]) -> Frame | None:
-    """The innermost frame of the user's own code that gpudoc called; None where there is none."""
-    # what called gpudoc is no part of the training: its console script, a notebook
+    """The innermost frame of the user's own code that gpudoc called; None if there is none."""
+    # the caller of gpudoc (its console script, a notebook) is not part of the training
     begin = next((number for number, frame in enumerate(frames) if frame.file.startswith(OWN_FOLDER)), 0)
     frames = frames[begin:]
     place = last_own((frame.file, frame.line) for frame in frames)
@@ -144,7 +144,7 @@ def _above_the_inside(frames: Sequence[Frame]) -> Sequence[Frame]:
 
 
 def _collective(number: int, call: str) -> str:
-    # those of a script are not counted
+    # the collectives of a script are not counted
     return f"collective {number} ({call})" if call in CALLS else call
 
 

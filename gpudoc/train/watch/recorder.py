@@ -1,4 +1,4 @@
-"""NCCL's flight recorder of the ranks on this machine: switched on before they start, asked while they hang."""
+"""NCCL's flight recorder of the ranks on this machine: switched on before they start, read while they hang."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from gpudoc.facts.readers.model import Reading
 
 _PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
 _DUMPS = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
-# a thread of PyTorch's looks into the pipe about once a second, then writes
+# a thread of PyTorch reads the pipe about once a second, then writes
 _ANSWER_S = 8.0
 _AGAIN_S = 0.2
 
 
 def switched_on(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that have NCCL remember its last calls and dump them on demand; what was set stays as it is."""
+    """The variables that make NCCL remember its last calls and dump them on demand; existing values stay."""
     dump = environment.get(_DUMPS[0]) or environment.get(_DUMPS[1]) or str(folder / "nccl_trace_rank_")
     wanted = {
-        # PyTorch 2.9 calls it TORCH_FR_BUFFER_SIZE, warns of this name, and makes the pipe only where this one is set
+        # PyTorch 2.9 calls it TORCH_FR_BUFFER_SIZE and warns of this name, but creates the pipe only if this is set
         "TORCH_NCCL_TRACE_BUFFER_SIZE": environment.get("TORCH_FR_BUFFER_SIZE", "2000"),
         "TORCH_CPP_LOG_LEVEL": "ERROR",
         **dict.fromkeys(_DUMPS, dump),
@@ -37,7 +37,7 @@ def switched_on(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def ask(environment: Mapping[str, str], ranks: Sequence[int]) -> tuple[str, ...]:
-    """What the recorders of these ranks tell together, as sentences; none where NCCL is not in use, or none answers."""
+    """The report of these ranks' recorders as sentences; empty if NCCL is not in use, or no recorder answers."""
     if _PIPE not in environment:
         return ()
     asked = [rank for rank in ranks if _wake(Path(f"{environment[_PIPE]}{rank}.pipe"))]
@@ -55,7 +55,7 @@ def ask(environment: Mapping[str, str], ranks: Sequence[int]) -> tuple[str, ...]
 
 
 def _unfinished(traces: Mapping[int, RankTrace]) -> list[str]:
-    """The first call of each rank that has not ended; ranks in the same one are reported together."""
+    """The first unfinished call of each rank; ranks in the same call are reported together."""
     found: dict[str, list[int]] = {}
     for rank, trace in sorted(traces.items()):
         call = next((call for call in trace.calls if call.state != "completed"), None)
@@ -66,9 +66,9 @@ def _unfinished(traces: Mapping[int, RankTrace]) -> list[str]:
 
 
 def _wake(pipe: Path) -> bool:
-    """Ask for a dump; False where no rank of this user reads the pipe.
+    """Ask for a dump; returns False if no rank of this user reads the pipe.
 
-    The environment may name any place: nothing is written into a file, a link or another user's pipe.
+    The environment may name any path, so this never writes into a file, a link or another user's pipe.
     """
     try:
         handle = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY)
@@ -86,7 +86,7 @@ def _wake(pipe: Path) -> bool:
 
 
 def _trace(place: Path, begun: float) -> RankTrace | None:
-    """The dump, once it is there and whole."""
+    """The dump, None until it is complete."""
     try:
         if place.stat().st_mtime < begun:
             return None

@@ -19,12 +19,12 @@ from gpudoc.train.watch.hang import Stand, users_frame
 
 # for all of them together, on a machine that may be busy
 _LOOK_S = 20.0
-# py-spy does not stop what it reads: of a process that is computing a look may fail, because its stack moved meanwhile
+# py-spy does not stop the process: a look may fail because the stack of a computing process moves meanwhile
 _TRIES = 6
 
 
 def stands_of(beats: Sequence[Beat]) -> list[Stand]:
-    """Where the ranks stand that this process, or one that it started, has started."""
+    """Where the ranks stand that this process, or a child of it, has started."""
     frames = _looks([beat.pid for beat in beats])
     return [_stand(beat, frames.get(beat.pid, ())) for beat in beats]
 
@@ -45,14 +45,14 @@ def _stand(beat: Beat, frames: tuple[Frame, ...]) -> Stand:
         process = psutil.Process(beat.pid)
         is_stopped = process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
         children = [child.pid for child in process.children()]
-    # what a loader worker does matters where its process waits for it
+    # a loader worker matters only if its process waits for it
     look = not beat.call and users_frame(frames) is None
     workers = tuple(_looks(children).values()) if look else ()
     return Stand(beat=beat, is_stopped=is_stopped, frames=frames, workers=workers)
 
 
 def _looks(pids: Sequence[int]) -> dict[int, tuple[Frame, ...]]:
-    """The stack of each process's main thread; nothing for those that py-spy cannot or may not look into."""
+    """The stack of each process's main thread, without those that py-spy cannot or may not read."""
     program = spy.find()
     found: dict[int, tuple[Frame, ...]] = {}
     if isinstance(program, Absent):
@@ -63,7 +63,7 @@ def _looks(pids: Sequence[int]) -> dict[int, tuple[Frame, ...]]:
 
 
 def _look(program: str, pids: Sequence[int]) -> dict[int, tuple[Frame, ...]]:
-    """One look at each process, all at once: one that is slow does not keep the others."""
+    """One look at each process, all at once, so that a slow one does not delay the others."""
     running = [
         subprocess.Popen(
             spy.dump_command(program, pid), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL

@@ -1,4 +1,4 @@
-"""Watches a run from outside of its steps: says when nothing moves any more, and ends it where that was asked for."""
+"""Watches a run from outside its steps: reports when it no longer makes progress, and ends it if requested."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from gpudoc.train.watch.hang import Stand, compiles, judge
 from gpudoc.units import format_seconds
 
 REPORT, END = "report", "end"
-# nothing moves for so long, or for so many usual steps, or twice as long as it stood once and went on again
+# a hang: no progress for the longest of this time, this many usual steps, and twice an earlier standstill
 FLOOR_S = 30.0
 TIMES = 10.0
-# a first step, which compiles and starts loader workers, a checkpoint and building may take so long
+# the time allowed for a first step (it compiles and starts loader workers), a checkpoint, and building
 FIRST_S = 300.0
 _PATIENT = (BUILDING, SAVING)
-# a run is ended when it has stood for so many times as long as it took to be reported
+# a run is ended if it stands for this many times as long as it took to be reported
 END_TIMES = 4.0
 LOOK_S = 1.0
 _USUAL_STEPS = 100
 
 
 def check(on_hang: str) -> str:
-    """What --on-hang says; GpudocError for anything else."""
+    """The value of --on-hang; GpudocError if it is unknown."""
     if on_hang not in (REPORT, END):
         raise GpudocError(f"--on-hang {on_hang}: unknown", hint=f"--on-hang {REPORT}, or --on-hang {END}")
     return on_hang
 
 
 def first_step_s(stands: Sequence[Stand]) -> float:
-    """How long ranks may stand that compile a model."""
+    """How long ranks may stand: FIRST_S if one compiles a model, else 0."""
     return FIRST_S if compiles(stands) else 0.0
 
 
 @dataclass(kw_only=True)
 class RankWatch:
-    """Looks at the ranks' signs of life, about once a second, and judges when they have stood for too long.
+    """Looks at the ranks' signs of life about once a second, and judges them if they have stood still too long.
 
-    `beats` tells where the ranks are, `stands` the same with their stacks, `seen` what NCCL's flight recorder knows;
-    `record` takes a hang that is over. `patience_s` is how long ranks may stand so, whatever the steps before took.
+    `beats` returns where the ranks are, `stands` the same with their stacks, `seen` the report of NCCL's flight
+    recorder; `record` takes a hang that is over. `patience_s` is the least time that ranks with these stacks may stand.
     """
 
     beats: Callable[[], Sequence[Beat]]
@@ -68,7 +68,7 @@ class RankWatch:
         self._since = self.clock()
 
     def look(self) -> bool:
-        """Look once; whether the run is to be ended."""
+        """Look once; returns whether the run must be ended."""
         now = self.clock()
         beats = self._alive()
         if beats != self._last:
@@ -84,13 +84,13 @@ class RankWatch:
             self._judge(beats, still_s)
         elif self.on_hang == END and still_s >= END_TIMES * self.hung.still_s:
             self._looked = now
-            # it may be at work by now in what shows no sign of life
+            # by now it may be in work that shows no sign of life
             return still_s >= self.patience_s(self.stands(beats)) and self._alive() == beats
         return False
 
     @property
     def usual_s(self) -> float | None:
-        """What a step usually takes; None until two were seen."""
+        """The usual seconds of a step; None until two steps were seen."""
         return median(self._steps_s) if self._steps_s else None
 
     def _alive(self) -> list[Beat]:
@@ -102,7 +102,7 @@ class RankWatch:
             return
         hung = judge(stands, still_s, self.usual_s, self.seen())
         if self._alive() != beats:
-            # it went on while it was looked at
+            # it moved on during the look
             return
         self.hung = hung
         what = "gpudoc keeps waiting; --on-hang end would end the run"
@@ -127,7 +127,7 @@ class RankWatch:
         if step is not None and step != self._step:
             if self._step is not None and step > self._step and self._step_since is not None:
                 self._steps_s.append((now - self._step_since) / (step - self._step))
-            # the first step that is seen, which takes longer than others, is not counted
+            # the first observed step takes longer than others and is not counted
             self._step_since = None if self._step is None else now
             self._step = step
         self._last, self._since = list(beats), now

@@ -1,4 +1,4 @@
-"""Who watches: the process that started the ranks; for one process alone, a separate thread."""
+"""The watcher: the process that started the ranks; for a single process, a separate thread."""
 
 from __future__ import annotations
 
@@ -26,36 +26,36 @@ from gpudoc.train.watch.stacks import stand_here, stands_of
 from gpudoc.train.watch.watch import LOOK_S, RankWatch
 
 if TYPE_CHECKING:
-    # who only starts ranks and watches them need not import torch
+    # a process that only starts ranks and watches them need not import torch
     from gpudoc.train.job import Job
 
-# a process that is told to end may save its state, as long as that moves
+# a process that must end may save its state as long as it makes progress
 GRACE_S = 30.0
-# a thread of Python's own size would count 8 MiB against a memory limit
+# a thread of Python's default size would count 8 MiB against a memory limit
 _STACK_BYTES = 1 << 20
 _HANGS = "hangs.jsonl"
 
 
 class HungError(GpudocError):
-    """Nothing moved for so long that the run was ended, as --on-hang end asks."""
+    """The run made no progress for so long that it was ended, as --on-hang end asks."""
 
 
 def hung_error(hung: Hung, command: str = "") -> HungError:
-    """The end of a run for a hang; `command` goes on with it."""
+    """The error that ends a run after a hang; `command` continues the run."""
     return HungError(f"--on-hang end: {hung.say}", hint=command, exit_code=ExitCode.BAD_ANSWER)
 
 
 def speak(text: str) -> None:
-    """Say it on stderr, above a live screen where this process has one."""
+    """Print `text` on stderr, above a live screen if this process has one."""
     sys.stderr.write("".join(f"gpudoc: {line}\n" for line in escape_controls(text).splitlines()))
     sys.stderr.flush()
 
 
 def watch_ranks(folder: Path, environment: Mapping[str, str], on_hang: str) -> RankWatch:
-    """The watch over ranks that this process has started with that `environment`."""
+    """The watch over ranks that this process started with `environment`."""
 
     def beats() -> list[Beat]:
-        # those of an earlier attempt stay until a rank of the next one has come as far
+        # beats of an earlier attempt stay until the same rank of the next attempt has begun
         return [beat for beat in read_beats(folder) if psutil.pid_exists(beat.pid)]
 
     def record(hung: Hung) -> None:
@@ -73,7 +73,7 @@ def watch_ranks(folder: Path, environment: Mapping[str, str], on_hang: str) -> R
 
 
 def ended(folder: Path, hung: Hung, go_on: Callable[[Path], str]) -> HungError:
-    """The error with which the process that started the ranks ends, with the command that goes on."""
+    """The error with which the process that started the ranks ends, with the command that continues the run."""
     run = run_folder(folder)
     return hung_error(hung, "" if run is None else go_on(run))
 
@@ -87,7 +87,7 @@ class Hangs:
         self._num_told = 0
 
     def tell(self, job: Job) -> Iterator[Hung]:
-        """Those that were not reported yet, written into the run's metrics and its summary."""
+        """Yield the hangs not reported yet, and write them into the run's metrics and summary."""
         found = self.own if self._folder is None else _kept(self._folder)
         for hung in found[self._num_told :]:
             self._num_told += 1
@@ -97,7 +97,7 @@ class Hangs:
 
 
 def events_of(job: Job, hangs: Hangs) -> Iterator[Event]:
-    """The events of the loop, with the hangs that were over by then, and a rank that is slow, each reported once."""
+    """The events of the loop, with hangs that are over and with slow ranks, each reported once."""
     named: set[int] = set()
     for event in job.loop.events():
         yield event
@@ -110,7 +110,7 @@ def events_of(job: Job, hangs: Hangs) -> Iterator[Event]:
 
 @contextlib.contextmanager
 def watching(job: Job, on_hang: str) -> Iterator[Hangs]:
-    """Have the run watched meanwhile: by the process that started this rank, else by a thread."""
+    """Have the run watched inside: by the process that started this rank, else by a thread."""
     pulse, folder = job.stepper.parts.ranks.pulse, os.environ.get(FOLDER)
     pulse.name_run(job.run.path)
     try:
@@ -125,8 +125,8 @@ def watching(job: Job, on_hang: str) -> Iterator[Hangs]:
 
 
 class _Thread:
-    """Looks at this process's own signs of life. The run is ended by an exception in the main thread, so that its state
-    is saved; where that does not come through, the process ends at once."""
+    """Looks at this process's own signs of life. Ends the run by an exception in the main thread, so that its state
+    is saved; if the exception does not get through, the process ends immediately."""
 
     def __init__(self, pulse: Pulse, hangs: Hangs, on_hang: str, stop: Stop) -> None:
         self._hangs = hangs
@@ -150,7 +150,7 @@ class _Thread:
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
-        # it may be looking with py-spy, which nobody need wait for
+        # it may be looking with py-spy; do not wait for that
         self._thread.join(timeout=2.0)
         if hasattr(signal, "SIGALRM"):
             signal.signal(signal.SIGALRM, self._before or signal.SIG_DFL)  # type: ignore[arg-type]

@@ -1,1 +1,1 @@
-"""What runs inside a trial's process."""
+"""The code that runs inside a trial's process."""

@@ -17,22 +17,22 @@ from gpudoc.tune.trial.wire import Emit, Fact, FirstLosses, LifeSign
 from gpudoc.workload.batch import Batch
 from gpudoc.workload.build import Workload
 
-# fp16 begins with a loss scale that is too large, and halves it in steps that change nothing
+# fp16 begins with a loss scale that is too large, and halves it in steps that do not update the weights
 _MOST_SKIPPED = 12
 
 
 @dataclass(frozen=True, slots=True)
 class FirstSteps:
-    """Runs them with one rank's trainee; `agreed` tells each rank whether any of them said yes."""
+    """Runs the first steps with one rank's trainee; `agreed` tells each rank whether any rank said yes."""
 
     trainee: Trainee
     emit: Emit
     agreed: Callable[[bool], bool]
 
     def run(self, batch: Batch, request: TrialRequest, workload: Workload) -> tuple[float, ...]:
-        """The loss of each step that was made; fewer where gradients or a loss were not finite, or steps are slow.
+        """The loss of each step; fewer steps if gradients or a loss were not finite, or if steps are slow.
 
-        Emits them, and as the fact `draws` whether the step itself takes random numbers, as dropout does.
+        Emits the losses, and the fact `draws`: whether the step itself draws random numbers, as dropout does.
         """
         seed_all(workload.config.train.seed + request.seed)
         device = self.trainee.device
@@ -45,7 +45,7 @@ class FirstSteps:
             loss = self.trainee.train([batch])
             self.emit(LifeSign())
             if number == 0:
-                # the first one compiles
+                # the first step compiles
                 began = time.monotonic()
                 moved = generators.moved(before) or _cuda_moved(device, before.cuda)
                 self.emit(Fact(name="draws", value=float(bool(moved))))

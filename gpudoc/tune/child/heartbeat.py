@@ -1,4 +1,4 @@
-"""Signs of life of a trial while torch compiles, which says nothing for minutes."""
+"""Signs of life of a trial while torch compiles, which is silent for minutes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a search must know of workload and device before its first trial, found out in a separate process."""
+"""Facts on workload and device that a search needs before its first trial, collected in a separate process."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def inspect_workload(prepared: Prepared, place: RankPlace, emit: Emit) -> None:
 
 
 def _matmul_precision() -> str:
-    """Torch's float32_matmul_precision, 'unknown' where the user's code set parts of it by themselves."""
+    """Torch's float32_matmul_precision, 'unknown' if the user's code set parts of it separately."""
     try:
         return torch.get_float32_matmul_precision()
     except RuntimeError:
@@ -66,14 +66,14 @@ def _matmul_precision() -> str:
 
 
 def _card(device: torch.device) -> TorchCard:
-    # the context and the libraries' handles take their share first, as they do in training
+    # first let the context and the libraries' handles take their memory, as in training
     torch.ones(64, 64, device=device) @ torch.ones(64, 64, device=device)
     torch.cuda.synchronize(device)
     free, _ = torch.cuda.mem_get_info(device)
     properties = torch.cuda.get_device_properties(device)
     return TorchCard(
         name=properties.name,
-        # ROCm fills it from the name of AMD's architecture: gfx90a is no Hopper although it reads (9, 0)
+        # ROCm derives it from the name of AMD's architecture: gfx90a is not a Hopper although it reads (9, 0)
         capability=None if torch.version.hip else (properties.major, properties.minor),
         free_bytes=free + torch.cuda.memory_reserved(device),
         count=torch.cuda.device_count(),

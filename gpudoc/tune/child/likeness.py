@@ -1,7 +1,7 @@
-"""Whether every training step does the same: the operations of one step after the other, at a small batch.
+"""Whether all training steps do the same: compares the operations of one step after the other, at a small batch.
 
-What a step asks of memory follows from its operations. Where those of many small steps are the same, one after the
-other, large steps that no longer move memory will not move it later: nothing new is done that could.
+A step's operations determine its memory. If many small steps in a row have the same operations, large steps that have
+stopped changing memory will not change it later, because they do nothing new.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from gpudoc.tune.child.training import Trainee
 from gpudoc.tune.trial.messages import TrialRequest
 from gpudoc.tune.trial.wire import Emit, Fact, LifeSign
 
-# the optimizer's state comes with the first step, and the second is the first to find it
+# the first step creates the optimizer's state, and the second is the first that finds it
 _DIFFERENT_STEPS = 2
 
 
 class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Keeps the name of every operation, with how many numbers each of its results holds."""
+    """Records the name of every operation, with the number of elements of each result."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -46,7 +46,7 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def tell_alike(
     trainee: Trainee, samples: Samples, request: TrialRequest, emit: Emit, is_late: Callable[[], bool]
 ) -> None:
-    """Emit the fact `alike` for the request's steps; if that fails, it is not the user's fault."""
+    """Emit the fact `alike` for the request's steps; a failure here is not the user's error."""
 
     def step() -> None:
         trainee.train([samples.worst(request.batches[0])])
@@ -59,7 +59,7 @@ def tell_alike(
 
 
 def are_alike(step: Callable[[], None], count: int, is_late: Callable[[], bool]) -> bool:
-    """Whether the steps from the third to number `count` did the same and kept nothing; False when it gets late."""
+    """Whether the steps from the third to number `count` did the same and kept no tensors; False if time runs out."""
     first: list[tuple[str, tuple[int, ...]]] = []
     kept = 0
     with _uncollected():
@@ -77,7 +77,7 @@ def are_alike(step: Callable[[], None], count: int, is_late: Callable[[], bool])
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """No garbage is collected inside: tensors in a cycle of references stay, as they may for long in training."""
+    """Turn garbage collection off: tensors in a cycle of references stay, as they may for long in training."""
     gc.collect()
     gc.disable()
     try:
@@ -87,5 +87,5 @@ def _uncollected() -> Iterator[None]:
 
 
 def _num_tensors() -> int:
-    """How many tensors live. A type is asked for, since an object may lie about its class."""
+    """The number of living tensors, by their type, since an object may lie about its class."""
     return sum(issubclass(type(each), torch.Tensor) for each in gc.get_objects())

@@ -1,4 +1,4 @@
-"""How long a step takes, in blocks of steps between two waits for the device: training does not wait for each step."""
+"""Times steps in blocks between two waits for the device, since training does not wait for each step."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _BEAT_S = 1.0
 
 
 def steps_per_block(step_s: float) -> int:
-    """Steps per block, the same on every rank: long enough that the clock and one stray wait say little."""
+    """Steps per block, the same on every rank: long enough that the clock and one stray wait matter little."""
     return min(_MOST_STEPS, math.ceil(_BLOCK_S / max(step_s, 1e-6)))
 
 
 @dataclass(slots=True, kw_only=True)
 class StepPace:
-    """Runs and times steps of one rank's trainee, and tells now and then that it lives."""
+    """Runs and times steps of one rank's trainee, and sends a sign of life now and then."""
 
     trainee: Trainee
     ranks: Ranks
@@ -46,7 +46,7 @@ class StepPace:
         return max(self.ranks.gather(taken))
 
     def warm_up(self, step: Callable[[], None], least: int) -> float:
-        """Seconds of the last of `least` steps; before the first timing on a GPU, of as many as wake it up."""
+        """Seconds of the last of `least` steps; before the first timing on a GPU, more steps run until it is awake."""
         taken = [self.time(step, 1) for _ in range(least)]
         while self._is_asleep and sum(taken) < WAKE_S:
             taken.append(self.time(step, 1))
@@ -54,7 +54,7 @@ class StepPace:
         return taken[-1]
 
     def run(self, step: Callable[[], None], count: int) -> None:
-        """`count` steps, and the wait for the device after the last."""
+        """Run `count` steps, and wait for the device after the last."""
         for _ in range(count):
             step()
             if time.monotonic() - self._told_at > _BEAT_S:

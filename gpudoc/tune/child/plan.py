@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from gpudoc.plan.need import Need
     from gpudoc.plan.planning import Plan
 
-# on a CPU, in addition to tensors: code that torch loads with the first step and what a trial holds for training. Up to
-# 21 MiB for three models (torch 2.13), rounded up so that the first probe fits; what it measures corrects the rest
+# on a CPU, in addition to tensors: code that torch loads with the first step and memory that a trial holds for train.
+# Up to 21 MiB for three models (torch 2.13), rounded up so that the first probe fits; its measurement corrects the rest
 _LAZY_BYTES = 34 * MIB
 _ORDER_BYTES_PER_SAMPLE = 8
 # a fit holds 2 MiB more than the default trial; a large step's own scratch took up to 2.4 MiB more than a small one's
@@ -29,11 +29,11 @@ _SEEN_MARGIN_BYTES = 5 * MIB
 
 
 def run_plan(prepared: Prepared, request: TrialRequest, place: RankPlace, emit: Emit) -> None:
-    """Trace the step and emit the predicted line as facts, or in the end's detail the reason why there is none."""
+    """Trace the step and emit the predicted line as facts; the end's detail gives the reason if there is none."""
     emit(TrialStage(stage="plan"))
     detail = ""
     try:
-        # a trace needs no GPU, but PyTorch 2.14 opens a context for one: then the one that was asked for
+        # a trace needs no GPU, but PyTorch 2.14 opens a context for one: this makes it the requested GPU
         take_device(place)
         predict = _WAYS[_question(request).asks]
         for name, value in predict(prepared, request, place, emit).items():
@@ -41,7 +41,7 @@ def run_plan(prepared: Prepared, request: TrialRequest, place: RankPlace, emit: 
     except GpudocError as problem:
         detail = problem.message
     except Exception as problem:
-        # a trace goes through the user's model under rules that it was not written for
+        # a trace runs the user's model under rules that it was not written for
         detail = f"{type(problem).__name__}: {problem}"
     emit(RankEnd(detail=detail.splitlines()[0][:300] if detail else ""))
 
@@ -57,7 +57,7 @@ class _Signs:
         self._emit(LifeSign())
 
     def advance(self, done: float, total: float, text: str) -> None:
-        """Nothing comes in steps here."""
+        """Does nothing: a plan has no steps to show."""
 
 
 def _question(request: TrialRequest) -> PlanQuestion:
@@ -66,7 +66,7 @@ def _question(request: TrialRequest) -> PlanQuestion:
 
 
 def _ladder(prepared: Prepared, request: TrialRequest, place: RankPlace, emit: Emit) -> dict[str, float]:
-    """The peaks of what would make batch 1 fit on this GPU, by the change, each on top of those before it."""
+    """The peaks after each change that would make batch 1 fit on this GPU, each on top of those before it."""
     import torch
 
     from gpudoc import plan
@@ -82,9 +82,9 @@ def _ladder(prepared: Prepared, request: TrialRequest, place: RankPlace, emit: E
 
 
 def _policy(prepared: Prepared, request: TrialRequest, place: RankPlace, emit: Emit) -> dict[str, float]:
-    """The cheapest policy with which the request's batch fits, by its name, and the factor that its steps take.
+    """The cheapest policy with which the request's batch fits, as its name and the time factor of its steps.
 
-    Asked for the `most`, that batch is the largest up to the request's with which any policy fits.
+    For `most`, the batch is the largest up to the request's that fits with any policy.
     """
     from gpudoc.knowledge.cards import find_card
     from gpudoc.plan.policies import Question, cheapest
@@ -127,7 +127,7 @@ def _policy(prepared: Prepared, request: TrialRequest, place: RankPlace, emit: E
 
 
 def _left_bytes(prepared: Prepared, request: TrialRequest, place: RankPlace, plan: Plan, batch: int) -> int:
-    """What the plan leaves of the limit at `batch`; below zero where it does not fit."""
+    """The bytes that the plan leaves of the limit at `batch`; below zero if it does not fit."""
     limit_bytes = _question(request).limit_bytes
     if place.device.startswith("cuda"):
         return limit_bytes - _need(plan, request).reserved_bytes(batch)
@@ -154,7 +154,7 @@ def _predict(prepared: Prepared, request: TrialRequest, place: RankPlace, emit: 
 
 
 def _on_gpu(prepared: Prepared, request: TrialRequest, place: RankPlace, accumulation: int) -> dict[str, float]:
-    """Where PyTorch's allocator ends after all events of a trial: what it reserves, and what lies in holes."""
+    """The state of PyTorch's allocator after all events of a trial: its reserved memory, including holes."""
     limit_bytes = _question(request).limit_bytes
     need = _need(_planned(prepared, request, place, accumulation), request)
     cap = request.batches[0]
@@ -163,18 +163,18 @@ def _on_gpu(prepared: Prepared, request: TrialRequest, place: RankPlace, accumul
     slope = _slope(lambda batch: need.replay(batch).reserved_peak_bytes, batch)
     peak = float(need.reserved_bytes(batch))
     if 0 < largest < cap:
-        # one more fails: what is free beside this one lies in holes, but for less than a sample's
+        # one more sample fails: apart from less than one sample's bytes, the memory left over is in holes
         peak = max(peak, limit_bytes - slope)
     return {"batch": float(batch), "peak_bytes": peak, "bytes_per_sample": slope}
 
 
 def _on_cpu(prepared: Prepared, request: TrialRequest, place: RankPlace, accumulation: int) -> dict[str, float]:
-    """Where the data of the process reaches the limit."""
+    """The batch at which the process's data reaches the limit."""
     from gpudoc.plan.memory import largest_that
 
     peak = _peak_on_cpu(prepared, _planned(prepared, request, place, accumulation))
     limit_bytes = _question(request).limit_bytes
-    # what comes on top of tensors is known better where steps ran already
+    # memory on top of tensors is known better if steps ran already
     seen = _question(request).seen
     over = 0 if seen is None else peak(seen[0]) - seen[1] - _SEEN_MARGIN_BYTES
     less = min(max(0, over), _LAZY_BYTES)
@@ -183,7 +183,7 @@ def _on_cpu(prepared: Prepared, request: TrialRequest, place: RankPlace, accumul
 
 
 def _need(plan: Plan, request: TrialRequest) -> Need:
-    """What the plan needs of a GPU with the request's limit."""
+    """The plan's need of a GPU with the request's limit."""
     from gpudoc.plan.need import Need
 
     question = _question(request)
@@ -192,7 +192,7 @@ def _need(plan: Plan, request: TrialRequest) -> Need:
 
 
 def _peak_on_cpu(prepared: Prepared, plan: Plan) -> Callable[[int], int]:
-    """The data of a process that trains so, by its batch."""
+    """A function from the batch to the data bytes of a process that trains with this plan."""
     fixed = read_process_memory().data_bytes + _LAZY_BYTES + prepared.left_bytes
     fixed += _ORDER_BYTES_PER_SAMPLE * prepared.workload.num_samples
     held = prepared.samples.held_bytes_per_sample
@@ -217,7 +217,7 @@ def _planned(prepared: Prepared, request: TrialRequest, place: RankPlace, accumu
 
 
 def _slope(peak: Callable[[int], int], batch: int) -> float:
-    """Bytes a sample around `batch`."""
+    """Bytes per sample around `batch`."""
     away = max(8, batch // 8)
     low, high = (batch - away, batch) if batch > away else (batch, batch + away)
     return (peak(high) - peak(low)) / (high - low)

@@ -1,4 +1,4 @@
-"""What a process that starts trials reads once, and whether it may be forked afterwards."""
+"""The preparation of a process that starts trials: what it reads once, and whether it may be forked afterwards."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _TEST_SECONDS = 20
 _TEST_NUMBERS = 1 << 20
 # the exit status of a forked process in which CUDA does not work
 _CUDA = 3
-# the process that will train has all of this in memory too
+# the training process also has these modules in memory
 _TRAINER = ("gpudoc.train.run", "gpudoc.train.start.build", "gpudoc.train.watch.watching", "gpudoc.train.report.finish")
 _ASKS_NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"
 
 
 def import_beforehand() -> None:
-    """Most of what `prepare` imports, without the workload."""
+    """Import most modules of `prepare`, without the workload."""
     with _asking_nvml():
         _import_what_steps_import()
 
 
 def prepare(source: str) -> Prepared:
-    """The workload named `source` with the samples that trials repeat; raises what the user's code raises."""
+    """The workload named `source` with the samples that trials repeat; passes on errors of the user's code."""
     num_threads = torch.get_num_threads()
-    # a pool of OpenMP threads does not survive a fork: nothing may run in parallel before it
+    # a pool of OpenMP threads does not survive a fork, so nothing may run in parallel before it
     torch.set_num_threads(1)
     with _asking_nvml():
         workload = load_workload(source)
@@ -46,7 +46,7 @@ def prepare(source: str) -> Prepared:
         # each fork server reads the same samples, so that losses can be compared between them
         seed(PYTHON | NUMPY | TORCH, workload.config.train.seed)
         samples = collect_samples(workload)
-        # what cannot be collated is said before anything is tried
+        # samples that cannot be collated raise their error here, before any trial
         samples.typical(min(8, samples.count))
         samples.worst(min(2, samples.count))
         held_out = workload.eval_dataset
@@ -62,14 +62,14 @@ def prepare(source: str) -> Prepared:
 
 
 def why_not_fork(num_threads: int) -> str:
-    """Why no trial may be forked from this process, found out in a process forked from it; empty when it may."""
+    """Why no trial may be forked from this process, as a test in a forked process shows; empty if it may."""
     if threading.active_count() > 1:
         return "a thread was started while the workload was imported"
     pid = os.fork()
     if pid == 0:
         status = 1
         try:
-            # only the kernel's own handler ends a process that waits for a thread which the fork did not take along
+            # only the kernel's own handler can end a process that waits for a thread missing after the fork
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(_TEST_SECONDS)
             status = _CUDA if not _cuda_works() else 0 if _threads_work(num_threads) else 1
@@ -84,7 +84,7 @@ def why_not_fork(num_threads: int) -> str:
 
 
 def _cuda_works() -> bool:
-    """Whether CUDA answers here, where there is any: it does not in a fork of a process that has initialised it."""
+    """Whether CUDA works here, or is absent: it does not work in a fork of a process that has initialised it."""
     if torch.cuda._is_in_bad_fork():
         return False
     return torch.cuda.device_count() == 0 or torch._C._cuda_getDeviceCount() > 0
@@ -97,7 +97,7 @@ def _threads_work(num_threads: int) -> bool:
 
 @contextmanager
 def _asking_nvml() -> Iterator[None]:
-    """Inside, `torch.cuda.is_available` asks NVML, so that a module which calls it when imported initialises nothing.
+    """Let `torch.cuda.is_available` ask NVML, so that a module that calls it at import does not initialise CUDA.
 
     https://docs.pytorch.org/docs/stable/generated/torch.cuda.is_available.html
     """
@@ -111,9 +111,9 @@ def _asking_nvml() -> Iterator[None]:
 
 
 def _import_what_steps_import() -> None:
-    """What the first step of a training imports, two seconds' worth of code.
+    """Import the modules of a training's first step, which takes two seconds.
 
-    No step is run for that: every optimizer asks CUDA whether the current stream is being captured.
+    This does not run a step, because every optimizer asks CUDA whether the current stream is being captured.
     """
     import torch._dynamo
     import torch.profiler  # noqa: F401
@@ -123,8 +123,8 @@ def _import_what_steps_import() -> None:
 
 
 def _make_an_optimizer(workload: Workload) -> None:
-    """What optimizers import when they are made."""
-    # whatever fails here fails again in a trial, where it is reported
+    """Import the modules that optimizers import when they are made."""
+    # a failure here happens again in a trial, which reports it
     try:
         workload.build_optimizer(torch.nn.Linear(1, 1))
     except Exception:

@@ -1,4 +1,4 @@
-"""The process of one rank of a trial: it runs the steps that were asked for and reports what each one measured."""
+"""The process of one rank of a trial: it runs the requested steps and reports each measurement."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ from gpudoc.workload.build import Workload
 
 _MIN_TIMED_STEPS = 3
 _MAX_TIMED_BLOCKS = 60
-# what training holds besides: packages of the command line and the screen (2.2 MiB of private memory, 2026-11-21), the
-# threads that draw and that look for a hang (1 MiB each), and room
+# extra memory of training: packages of the command line and the screen (2.2 MiB of private memory, 2026-11-21), the
+# threads that draw and that look for a hang (1 MiB each), and a reserve
 _COMMAND_LINE_BYTES = 6 * MIB
 # on a CPU the same step needs 1 MiB more or less from process to process, and its heap grows by 1 to 2 MiB after step
-# 20 (a conv net without AVX, three runs, 2026-11-24): a batch that runs beside this much keeps running without it
+# 20 (a conv net without AVX, three runs, 2026-11-24): a batch that runs with this much held keeps running without it
 _WANDERING_BYTES = 2 * MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """What the fork server reads once for all trials: the workload, its samples and those of its eval set.
+    """Data that the fork server reads once for all trials: the workload, its samples and those of its eval set.
 
-    `num_threads` is what torch computes with; `num_started` counts all threads of the process that read.
+    `num_threads` is the number of torch's threads; `num_started` counts all threads of the process that read the data.
     """
 
     workload: Workload
@@ -57,20 +57,20 @@ class Prepared:
 
     @property
     def kept_bytes(self) -> int:
-        """What samples that are kept between trials take in each of them."""
+        """Bytes in each trial of the samples that are kept between trials."""
         return sum(samples.kept_bytes for samples in (self.samples, self.eval_samples) if samples is not None)
 
     @property
     def left_bytes(self) -> int:
-        """Stacks of threads that a fork does not keep, and that training has in addition to those of its steps.
+        """Stack bytes of threads that a fork does not keep, but that training has in addition to those of its steps.
 
-        NumPy's OpenBLAS starts one for each CPU but the first when it is imported, and ends them before every fork.
+        NumPy's OpenBLAS starts one for each CPU except the first at import, and ends them before every fork.
         """
         return max(0, self.num_started - num_threads()) * stack_bytes()
 
 
 class ProbeStoppedError(Exception):
-    """The trial is over without an exception of the user's: a leak, an allocator that retried."""
+    """The trial ended without an exception in the user's code: a leak, or an allocator that retried."""
 
     def __init__(self, end: End, detail: str) -> None:
         super().__init__(detail)
@@ -103,12 +103,12 @@ class Probe:
         self._stage("build")
         self._ranks: Ranks = rank.join(request, place) if request.ranks > 1 else Alone()
         self._trainee = Trainee(prepared.workload, request.variant, self._device, self._ranks)
-        # DDP lays its buckets out anew after the first backward that it reduces in
+        # DDP rebuilds its buckets after the first backward in which it reduces
         self._warm = 2 if self._ranks.world == 1 or self._device.type == "cpu" else 3
         self._pace = StepPace(trainee=self._trainee, ranks=self._ranks, emit=emit)
 
     def run(self) -> None:
-        """Do what the request's kind asks for; raises what the steps raise, and ProbeStoppedError."""
+        """Run the steps of the request's kind; raises the errors of those steps, and ProbeStoppedError."""
         match self._request.kind:
             case "calibrate":
                 self._calibrate()
@@ -141,7 +141,7 @@ class Probe:
             points.append(self._measure(batch, num_steps))
 
     def _is_too_slow(self, last: Point, batch: int) -> bool:
-        """Whether a step at `batch`, as slow per sample as the last one, would end after the trial's time."""
+        """Whether a step at `batch` would end after the trial's time, if it is as slow per sample as the last one."""
         expected = (last.seconds or 0.0) * batch / last.batch
         return self._agreed(time.monotonic() - self._started + expected > self._place.stop_s)
 
@@ -156,10 +156,10 @@ class Probe:
             self._settle(batch, num_steps, enough)
 
     def _measure(self, batch: int, num_steps: int, *, whole: bool = False) -> Point:
-        """Steps on the worst samples; the point is reported at once, so that a later crash does not lose it.
+        """Run steps on the worst samples; the point is reported at once, so that a later crash does not lose it.
 
-        With `whole`, the other batches of a training follow the first step, since what they allocate may stay. They are
-        left out where the process can do that later and has much room: such a batch is not the largest.
+        With `whole`, the other batches of a training follow the first step, since their memory may stay allocated. They
+        are left out if the process can run them later and has much room: such a batch is not the largest.
         """
         self._stage("train", batch)
         self._reset_peak()
@@ -193,7 +193,7 @@ class Probe:
         evaluated.let_go()
 
     def _settle(self, batch: int, num_steps: int, enough: int) -> None:
-        """What training meets later: a checkpoint, many more steps; or `enough`, its own among them, that are still."""
+        """Run a checkpoint and more steps, as training does; `enough` still steps end it, the checkpoint's included."""
         self._stage("checkpoint", batch)
         self._trainee.capture_checkpoint()
         with self._trainee.writing_checkpoint():
@@ -250,11 +250,11 @@ class Probe:
         return self._time_blocks(step, self._block(step_s), self._request.seconds_per_batch / 2)
 
     def _block(self, step_s: float) -> int:
-        """Steps between two looks at the clock: on a GPU many, since each look waits for it."""
+        """Steps between two readings of the clock: many on a GPU, since each reading waits for it."""
         return steps_per_block(step_s) if self._device.type == "cuda" else 1
 
     def _time_blocks(self, step: Callable[[], None], count: int, budget_s: float, least: int = 1) -> list[float]:
-        """Seconds per step of blocks of `count` steps; the clock is not looked at before `least` steps."""
+        """Seconds per step of blocks of `count` steps; `budget_s` does not end them before `least` steps."""
         blocks: list[float] = []
         most = _MAX_TIMED_BLOCKS if self._request.feed is None else 10 * _MAX_TIMED_BLOCKS
         while len(blocks) * count < least or not self._agreed(sum(blocks) * count >= budget_s or len(blocks) >= most):
@@ -290,7 +290,7 @@ class Probe:
         self._emit(BatchMeasured(point=self._point(batch, legs["loaded"]), legs=legs))
 
     def _feed(self, batch: int, feed: Loader) -> None:
-        """Timed steps fed by a real loader; what workers prefetched before the clock started is not counted."""
+        """Time steps fed by a real loader; batches that workers prefetched before the clock started do not count."""
         self._slack = bytearray(0)
         self._stage("speed", batch)
         self._reset_peak()
@@ -308,7 +308,7 @@ class Probe:
             if self._is_late():
                 ahead = 1
                 break
-        # workers hand over what they have ready in a burst and then let the step wait: a block holds a whole burst
+        # workers hand over their ready batches in a burst and then the step waits: a block holds a whole burst
         count, least = max(ahead, self._block(step_s)), max(_MIN_TIMED_STEPS, ahead)
         blocks = self._time_blocks(step, count, self._request.seconds_per_batch, least)
         point = self._point(batch, tuple(blocks))
@@ -360,7 +360,7 @@ class Probe:
         )
 
     def _room_bytes(self) -> int:
-        """What the peak of this process left of its limit, where a heap can be seen to move: on a CPU."""
+        """Bytes between this process's peak and its limit, on a CPU, where heap movements are visible; 0 otherwise."""
         if self._device.type == "cuda" or self._place.limit_bytes is None:
             return 0
         return self._place.limit_bytes - read_process_memory().peak_data_bytes
@@ -377,11 +377,11 @@ class Probe:
 
 
 def run_probe(prepared: Prepared, request: TrialRequest, place: RankPlace, emit: Emit) -> None:
-    """Run one process's part of a trial to its end; whatever happens becomes an `end` event."""
+    """Run one process's part of a trial to its end; every outcome becomes an `end` event."""
     try:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
         torch.set_num_threads(rank.num_threads(request, prepared.num_threads))
-        # steps that read the data set do so beside the kept samples
+        # steps that read the data set need memory in addition to the kept samples
         besides = prepared.kept_bytes if request.feed is not None and place.device == "cpu" else 0
         if place.limit_bytes is not None:
             limits.enforce(place.limit_bytes + besides, torch.device(place.device))

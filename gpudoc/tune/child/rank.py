@@ -1,4 +1,4 @@
-"""One rank of a trial: its device and threads, the process group, and what it reports when another rank died."""
+"""One rank of a trial: its device and threads, the process group, and its report if another rank died."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _POLL_S = 1.0
 
 
 def place_of(place: RankPlace, rank: int, ranks: int) -> RankPlace:
-    """One rank's place; several ranks on GPUs have one each, from the first on."""
+    """One rank's place; several ranks on GPUs get one GPU each, from the first on."""
     on_gpus = ranks > 1 and place.device.startswith("cuda")
     return place.model_copy(update={"rank": rank, "device": f"cuda:{rank}" if on_gpus else place.device})
 
 
 def take_device(place: RankPlace) -> torch.device:
-    """The device of this process, made the one that code which says "cuda" takes."""
+    """The device of this process; also makes it the default of code that says "cuda"."""
     import torch
 
     device = torch.device(place.device)
@@ -35,12 +35,12 @@ def take_device(place: RankPlace) -> torch.device:
 
 
 def num_threads(request: TrialRequest, all_threads: int) -> int:
-    """The threads that one rank computes with: its part of all, or as many as the request says."""
+    """The number of compute threads of one rank: its part of all, or the number in the request."""
     return request.threads or max(1, all_threads // request.ranks)
 
 
 def join(request: TrialRequest, place: RankPlace) -> Ranks:
-    """Meet the other ranks over a file; the parent kills all of them when one fails, so nobody waits for the dead."""
+    """Join the other ranks through a file; the parent kills all ranks if one fails, so none waits for a dead rank."""
     import torch.distributed
 
     from gpudoc.train.ranks import distributed, meeting
@@ -55,7 +55,7 @@ def join(request: TrialRequest, place: RankPlace) -> Ranks:
 
 
 def own_failure(problem: Exception) -> Exception | None:
-    """What this rank has to tell; None when it only lost its peer. Memory may run out inside an exchange, too."""
+    """The failure of this rank itself; None if it only lost its peer. Memory may run out inside an exchange, too."""
     from gpudoc.train.ranks.distributed import AbandonedError, PeerLostError
 
     cause = problem.__cause__
@@ -67,6 +67,6 @@ def own_failure(problem: Exception) -> Exception | None:
 
 
 def wait_to_be_killed() -> None:
-    """Another rank died first and its end is the trial's: the parent sees it and kills this process too."""
+    """Wait for the parent's kill: another rank died first, and its end is the end of the trial."""
     while True:
         time.sleep(_POLL_S)

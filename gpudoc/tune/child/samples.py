@@ -23,21 +23,21 @@ from gpudoc.workload.build import Collate, Dataset, Workload
 MAX_KEPT = 64
 SCAN_SECONDS = 2.0
 MAX_SCANNED = 20_000
-# samples of one size after which none is looked for that is longer: of 1 in 700 one would have been among them (95 %)
+# the search for longer samples ends after this many of one size: it would have met one (95 %) if 1 in 700 was longer
 ENOUGH_ALIKE = 2_000
-# memory of this size is given back to the system when it is freed (MALLOC_MMAP_THRESHOLD_ of the exact allocator)
+# blocks of this size return to the system when they are freed (MALLOC_MMAP_THRESHOLD_ of the exact allocator)
 _RETURNED_BYTES = 1 << 20
-# 64 samples below this weigh 1 MiB, which is less than a peak differs by from process to process
+# 64 samples below this take 1 MiB, which is less than a peak varies from process to process
 _LIGHT_BYTES = 1 << 14
-# what a tensor object takes in addition to its data
+# the heap memory of a tensor object in addition to its data
 _OBJECT_BYTES = 480
 _INDICES_AT_ONCE = 1024
 
 
 class Shuffled(Sampler[int]):
-    """One rank's indices, each epoch in another of train's orders, at 4 bytes a sample.
+    """One rank's indices, each epoch in a different order of train's, at 4 bytes a sample.
 
-    PyTorch's own shuffling holds a list of numbers, at 40 bytes a sample: near a limit more than training has.
+    PyTorch's own shuffling holds a list of numbers, at 40 bytes a sample: more than training has near a memory limit.
     """
 
     def __init__(self, order: Order, rank: int, world: int) -> None:
@@ -97,7 +97,7 @@ class Samples:
         back = {id(sample): taken_back(sample) for sample in (*typical, *longest)}
         self._typical = [back[id(sample)] for sample in typical]
         self._longest = [back[id(sample)] for sample in longest]
-        # they stand for no part of a batch that training reads: a trial then makes copies of all of it
+        # samples outside do not stand in for any part of a batch: a trial then copies every sample of the batch
         self._are_outside = is_outside(self._longest[0])
         self.sizes_differ = len({sample_bytes(sample) for sample in back.values()}) > 1
 
@@ -120,7 +120,7 @@ class Samples:
 
     @property
     def kept_bytes(self) -> int:
-        """Memory of the kept samples, which training does not have; 0 where no limit counts it."""
+        """Memory of the kept samples, which training does not have; 0 if no limit counts it."""
         if self._are_outside:
             return 0
         kept = {id(sample): sample for sample in (*self._typical, *self._longest)}
@@ -129,8 +129,8 @@ class Samples:
     def _make(self, samples: Sequence[object], batch: int) -> Batch:
         chosen = [samples[index % len(samples)] for index in range(batch)]
         stand_in = 0 if self._are_outside else len(samples)
-        # training reads new samples for every batch. The heap keeps the space of small ones when they are freed, and no
-        # large tensor of the step fits into it: so as many copies are held until the next batch
+        # training reads new samples for every batch. The heap keeps the space of small ones after they are freed, and
+        # no large tensor of the step fits into it: so copies are held here until the next batch
         if samples is not self._held_of:
             self.let_go()
         self._held_of = samples
@@ -151,9 +151,9 @@ class Samples:
 
 
 def collect_samples(workload: Workload) -> Samples:
-    """The samples of a workload's training set; an error in the user's data set is raised as it is.
+    """The samples of a workload's training set; errors in the user's data set pass through unchanged.
 
-    GpudocError for a data set that can only be iterated: the longest sample cannot be looked for, nor read twice.
+    Raises GpudocError for a data set that can only be iterated: its longest sample cannot be found or read twice.
     """
     if workload.is_stream:
         raise GpudocError(
@@ -169,7 +169,7 @@ def collect_samples(workload: Workload) -> Samples:
 class Outside:
     """A tensor in memory that forked trials share, which RLIMIT_DATA does not count.
 
-    The tensor object is made last: it would lie in the heap between the places of two large samples.
+    The tensor object is made last: otherwise it would lie in the heap between two large samples.
     """
 
     memory: mmap.mmap
@@ -215,7 +215,7 @@ def _moved(part: object) -> object:
 
 
 def _is_movable(tensor: torch.Tensor) -> bool:
-    """A large plain tensor that owns its memory: reading what a data set keeps in memory takes none."""
+    """Whether this is a large plain tensor that owns its memory; one that the data set keeps costs training nothing."""
     plain = type(tensor) is torch.Tensor and tensor.layout is torch.strided and tensor.device.type == "cpu"
     if not plain or tensor.requires_grad or tensor.is_quantized or tensor.nbytes < _LIGHT_BYTES:
         return False
@@ -236,12 +236,12 @@ def _bytes_outside(sample: object) -> int:
 
 
 def copy_of(sample: object) -> object:
-    """A sample that shares no memory with this one, as the data set would give it."""
+    """A copy of the sample that shares no memory with it, as if the data set had returned a new one."""
     match sample:
         case torch.Tensor():
             return sample.detach().clone()
         case str():
-            # a slice of a longer one: copy.deepcopy gives back the same object
+            # a slice of a longer text, since copy.deepcopy returns the same object
             return (sample + " ")[:-1]
         case bytes():
             return (sample + b" ")[:-1]
@@ -256,7 +256,7 @@ def copy_of(sample: object) -> object:
 
 
 def copy_bytes(sample: object) -> int:
-    """What `copy_of` takes in the heap: 0 for samples that leave it when they are freed.
+    """Heap bytes of a `copy_of` this sample: 0 for samples that leave the heap when they are freed.
 
     A copy of 4,096 bytes took 4,564, one of 2 x 1,024 bytes 3,009 (torch 2.13, glibc 2.36, 2026-11-21).
     """
@@ -271,7 +271,7 @@ def _num_objects(sample: object) -> int:
 
 
 def sample_bytes(sample: object) -> int:
-    """How large one sample is: bytes of its tensors and arrays, characters of its texts, items of its lists."""
+    """The size of one sample: bytes of its tensors and arrays, characters of its texts, items of its lists."""
     if isinstance(sample, Mapping):
         return sum(sample_bytes(value) for value in sample.values())
     if isinstance(sample, str | bytes):
@@ -283,7 +283,7 @@ def sample_bytes(sample: object) -> int:
 
 
 def _scan(dataset: Dataset, count: int) -> tuple[list[object], list[object]]:
-    """Typical samples, and the longest ones of those that there is time to look at, longest first."""
+    """Typical samples, and the longest of the samples that the time allows to read, longest first."""
     kept = min(MAX_KEPT, count)
     typical_indexes = [index * count // kept for index in range(kept)]
     typical = [put_outside(dataset[index]) for index in typical_indexes]
@@ -305,9 +305,9 @@ def _scan(dataset: Dataset, count: int) -> tuple[list[object], list[object]]:
 
 
 def _all_over(count: int) -> Iterator[int]:
-    """Indices without repetition that lie all over the data set, whenever one stops.
+    """Indices without repetition that cover the whole data set evenly, wherever the caller stops.
 
-    Steps of the golden ratio: Steinhaus, the three-gap theorem.
+    They step by the golden ratio: Steinhaus, the three-gap theorem.
     """
     step = round(count * (math.sqrt(5) - 1) / 2)
     while math.gcd(step, count) > 1:

@@ -1,8 +1,8 @@
-"""One rank's part in measuring how training scales: train's step as it is, and with one thing after another left out.
+"""One rank's part in measuring how training scales: train's whole step, and the step without one part after another.
 
 The leg `loaded` is the whole step, as in training. `exchanged` has its data ready, `computed` also leaves out the
 exchange of gradients, and `resident` also the H2D copy; `small` is `computed` at a quarter of the batch. The difference
-between a leg and the next is the exposed time of what was left out, so that the differences add up to the step.
+between a leg and the next is the exposed time of the part left out, so that the differences add up to the step.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from gpudoc.workload.build import Workload
 Legs = dict[str, tuple[float, ...]]
 _SLOW_STEP_S = 0.5
 _LEAST_BLOCKS, _MOST_BLOCKS = 3, 40
-# the loader's blocks stand between two halves of the others, so that a machine that changes pace changes both
+# the loader's blocks run between two halves of the other legs, so that a change of the machine's pace affects both
 _LOADER_SHARE = 0.4
 _ENDLESS = 1 << 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankStand:
-    """What is measured and with what: one rank's trainee and samples, the request, and whether time is over."""
+    """The setup of one rank's measurement: its trainee and samples, the request, and whether time is over."""
 
     workload: Workload
     samples: Samples
@@ -100,7 +100,7 @@ class _Measurement:
         return ready(self._stand.samples, batch, pinned=self._feed.pin_memory and self._device.type == "cuda")
 
     def _warm(self, step: Callable[[], None], count: int = 1) -> float:
-        """Seconds per step after a first one that is not timed; slow steps are not warmed up for longer."""
+        """Seconds per step after one warm-up step; a slow first step is the result itself, without more warm-up."""
         first = self._pace.time(step, 1)
         return first if first > _SLOW_STEP_S else self._pace.time(step, max(2, count))
 
@@ -115,7 +115,7 @@ class _Measurement:
                 self._legs.setdefault(name, []).append(self._pace.time(steps[name], self._num_steps))
 
     def _run_loaded(self, seconds: float) -> list[float]:
-        """Blocks of steps fed by train's own loader; what it had ready before the clock started is not counted."""
+        """Time blocks of steps fed by train's own loader; batches ready before the clock started do not count."""
         world, count = self._stand.ranks.world, self._stand.workload.num_samples
         config = self._stand.workload.config.train
         order = Order(
@@ -141,7 +141,7 @@ class _Measurement:
     def _blocks_of(self, loaded: _Loaded, seconds: float) -> list[float]:
         ahead = self._feed.num_workers * self._feed.prefetch_factor
         self._pace.run(loaded.step, ahead)
-        # workers hand over what they have ready in a burst and then let the step wait: a block holds a whole burst
+        # workers hand over their ready batches in a burst and then the step waits: a block holds a whole burst
         steps = max(1, ahead, steps_per_block(self._warm(loaded.step, ahead)))
         started = time.monotonic()
         blocks: list[float] = []

@@ -29,12 +29,12 @@ from gpudoc.workload.build import Workload
 
 T = TypeVar("T")
 
-# the end of a schedule that has none
+# the last step of a schedule without an end
 _MANY_STEPS = 1 << 20
 
 
 class Unexchanged:
-    """Ranks whose gradients stay where they are: what a step costs without the exchange."""
+    """Ranks that do not exchange gradients, to measure a step without the exchange."""
 
     is_sharded = False
 
@@ -45,27 +45,27 @@ class Unexchanged:
         self.pulse = ranks.pulse
 
     def vote(self, flags: int) -> int:
-        """The flags as they are."""
+        """The flags unchanged."""
         return flags
 
     def total(self, values: Sequence[float]) -> list[float]:
-        """The sums if every rank had these values."""
+        """The sums, as if every rank had these values."""
         return [value * self.world for value in values]
 
     def gather(self, value: T) -> list[T]:
-        """Every rank's value, exchanged after all."""
+        """Every rank's value; this is still exchanged."""
         return self._ranks.gather(value)
 
     def wrap(self, model: nn.Module, dtype: torch.dtype = torch.float32) -> nn.Module:
-        """The model as it is."""
+        """The model unchanged."""
         del dtype
         return model
 
     def begin_step(self) -> None:
-        """Nothing: no rank reduces, so that none waits for another in backward."""
+        """Does nothing: no rank reduces, so none waits for another in backward."""
 
     def accumulating(self, model: nn.Module, last: bool) -> AbstractContextManager[object]:
-        """As around any micro batch but the last: DDP reduces nothing."""
+        """The context of any micro batch except the last: DDP reduces nothing."""
         del last
         return self._ranks.accumulating(model, False)
 
@@ -73,10 +73,10 @@ class Unexchanged:
         """Leave them."""
 
     def agree_on_worst(self, found: torch.Tensor) -> None:
-        """Nothing to agree on."""
+        """Does nothing: there is nothing to agree on."""
 
     def barrier(self) -> None:
-        """Wait for the others after all."""
+        """Wait for the other ranks, as usual."""
         self._ranks.barrier()
 
     def align_buffers(self, model: nn.Module) -> None:
@@ -84,7 +84,7 @@ class Unexchanged:
 
 
 class _Given(StepDriver):
-    """Hands over batches that are made already. What fails is raised: it ends the trial."""
+    """Hands over batches that are made already. Failures are raised and end the trial."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -119,13 +119,13 @@ class Trainee:
         self._staging.in_place = True
         self._saved: Content | None = None
         self._parts.model.train()
-        # 4 bytes a sample for each of the two epochs whose order training keeps from the second epoch on
+        # 4 bytes per sample for each of two epochs, whose orders training keeps from the second epoch on
         self.order = Order(num_samples=workload.num_samples, global_batch=1, micro_batch=1, seed=config.seed)
         for epoch in (0, 1):
             self.order.indices(epoch, 0, 1)
 
     def train(self, batches: Sequence[Batch]) -> float:
-        """The loss of one optimizer step over the micro batches of `batches`, with what training logs of it.
+        """The loss of one optimizer step over the micro batches in `batches`, including the values that training logs.
 
         Waits for the device.
         """
@@ -136,7 +136,7 @@ class Trainee:
 
     @property
     def num_skipped(self) -> int:
-        """Steps so far that changed nothing, since their gradients were not finite; waits for the device."""
+        """Steps so far that were skipped because their gradients were not finite; waits for the device."""
         return self._whole.sequence.stepper.num_skipped()
 
     def step(self, batches: Sequence[Batch], *, exchange: bool = True) -> None:
@@ -150,7 +150,7 @@ class Trainee:
         steps.sequence.stepper.free_gradients()
 
     def end_probation(self) -> None:
-        """From now on exchange gradients while backward runs, as training does when its first steps went well."""
+        """From now on exchange gradients while backward runs, as training does after its first steps went well."""
         ranks = self._parts.ranks
         if hasattr(ranks, "end_probation"):
             ranks.end_probation()
@@ -178,14 +178,14 @@ class Trainee:
         self._num_steps += 1
 
     def capture_checkpoint(self) -> None:
-        """Take weights and state as training does where memory is short: from a GPU as a copy, on a CPU in place."""
+        """Capture weights and state as training does if memory is short: from a GPU as a copy, on a CPU in place."""
         stepper = self._whole.sequence.stepper
         stepper.free_gradients()
         self._saved = capture(stepper, RunProgress(step=1), {}, {}, self._staging)
 
     @contextmanager
     def writing_checkpoint(self) -> Iterator[None]:
-        """Write what was captured by training's own thread; what is a copy is being written while the inside runs."""
+        """Write the captured checkpoint with training's own thread; a copy is written while the body runs."""
         assert self._saved is not None
         with TemporaryFolder("trial") as folder:
             writer = Writer(folder)

@@ -1,1 +1,1 @@
-"""The DataLoader settings that keep a step fed: asked, measured in a separate process, and explained."""
+"""The DataLoader settings that keep a step fed: measured in a separate process, and explained."""

@@ -1,6 +1,6 @@
 """The process that measures loaders: questions on stdin, answers on stdout.
 
-What the user's code prints goes to stderr, so that the answers stay alone on stdout.
+Output of the user's code goes to stderr, so that only answers are on stdout.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PARENT = "gpudoc tune"
 
 
 class TimedDataset(Dataset[object]):
-    """A data set whose samples come with the seconds that they took."""
+    """A data set that returns each sample with the seconds that it took."""
 
     def __init__(self, dataset: Dataset[object]) -> None:
         self.dataset = dataset
@@ -52,7 +52,7 @@ class TimedDataset(Dataset[object]):
 
 
 class TimedBatches(TimedDataset):
-    """The same for a data set that fetches a whole batch at once: its seconds are shared out evenly."""
+    """The same for a data set that fetches a whole batch at once: each sample gets an equal share of the seconds."""
 
     def __getitems__(self, indices: list[int]) -> list[tuple[object, float]]:
         """The samples of one batch, each with its share of the batch's seconds."""
@@ -64,9 +64,9 @@ class TimedBatches(TimedDataset):
 
 @dataclass(frozen=True, slots=True)
 class LoaderNote:
-    """What a worker says of one batch: seconds of its samples and of collating them, CPU seconds since the last batch.
+    """A worker's note on one batch: seconds of its samples and of collating them, CPU seconds since the last batch.
 
-    Of a worker's first batch `cpu_s` is not known; only that one says how much memory the worker has for itself.
+    `cpu_s` is unknown for a worker's first batch; only that batch says how much private memory the worker has.
     """
 
     sample_s: list[float]
@@ -114,7 +114,7 @@ class LoaderBench:
         shorten_socket_paths()
 
     def costs(self, seconds: float) -> LoaderCosts:
-        """What a batch costs in one worker and in the main process, and what a step costs with its batch at hand."""
+        """The cost of a batch in one worker and in the main process, and of a step whose batch is already there."""
         wrapped = (TimedBatches if hasattr(self.dataset, "__getitems__") else TimedDataset)(self.dataset)
         loader = DataLoader(
             wrapped,
@@ -150,10 +150,10 @@ class LoaderBench:
         )
 
     def run(self, setting: LoaderSetting, seconds: float, period_s: float) -> LoaderRun:
-        """Real steps fed by a real loader: seconds per step after the first batches, and what an epoch's start costs.
+        """Run real steps fed by a real loader: seconds per step after the first batches, and the cost of a new epoch.
 
-        The batches that are still under way at the end of the timed part are drained without being timed, so that
-        the window is neither fed from a queue filled before it nor relieved by workers that have run out of work.
+        Batches that are still under way at the end of the timed part are drained without being timed. So the timed
+        part does not profit from a queue filled before it, nor from workers that have run out of work.
         """
         workers, ahead = setting.num_workers, setting.batches_ahead
         drop = max(WARM_STEPS, workers + 1)
@@ -204,7 +204,7 @@ class LoaderBench:
         return [list(itertools.islice(self.indices, self.batch_size)) for _ in range(count)]
 
     def _endless_indices(self) -> Iterator[int]:
-        """Every sample in a fixed random order, again and again, so that no run reads what the one before it cached."""
+        """All samples in a fixed random order, over and over, so that a run does not read samples just cached."""
         order = torch.randperm(self.workload.num_samples, generator=torch.Generator().manual_seed(0)).tolist()
         return itertools.cycle(order)
 
@@ -221,14 +221,14 @@ class LoaderBench:
         return (time.perf_counter() - begin) / count, (time.process_time() - cpu) / count
 
     def _wait(self) -> None:
-        """Until the device has done all steps so far."""
+        """Wait until the device has done all steps so far."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         self.trainee.drain()
 
 
 def private_bytes() -> int:
-    """Host memory of this process that no other shares (`grep Private /proc/self/smaps_rollup`); 0 if unknown."""
+    """Host memory that only this process uses (`grep Private /proc/self/smaps_rollup`); 0 if unknown."""
     try:
         rows = Path("/proc/self/smaps_rollup").read_text("ascii").splitlines()
     except OSError:
@@ -237,7 +237,7 @@ def private_bytes() -> int:
 
 
 def answer(bench: LoaderBench, question: LoaderQuestion) -> LoaderAnswer:
-    """The answer to one question; what the user's code raises is a `LoaderFailure`."""
+    """The answer to one question; an exception in the user's code becomes a `LoaderFailure`."""
     asks = question.asks
     try:
         if isinstance(asks, AskRun):
@@ -248,8 +248,8 @@ def answer(bench: LoaderBench, question: LoaderQuestion) -> LoaderAnswer:
 
 
 def describe(problem: BaseException) -> LoaderFailure:
-    """A failure as data: the last line says what, the traceback where; a worker's own traceback stands in its text."""
-    # torch says "exited unexpectedly" and chains the signal, which is what a reader needs
+    """A failure as data: the last line of the message, and the traceback; a worker's traceback is part of its text."""
+    # torch says "exited unexpectedly" and chains the signal, which is the useful part for a reader
     while problem.__context__ is not None and "exited unexpectedly" in str(problem):
         problem = problem.__context__
     text = users_traceback(problem).rstrip()
@@ -258,7 +258,7 @@ def describe(problem: BaseException) -> LoaderFailure:
 
 
 def main(questions: TextIO, parent: int) -> int:
-    """Answer until the questions or process `parent`, which asks them, end; the exit code is 0 then."""
+    """Answer until the questions end, or process `parent`, which asks them, ends; returns exit code 0."""
     with os.fdopen(os.dup(1), "wb") as replies:
         os.dup2(2, 1)
         die_with_parent(parent)

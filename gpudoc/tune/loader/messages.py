@@ -1,4 +1,4 @@
-"""What the search asks the process that measures loaders, and what that answers: one message a line.
+"""The search's questions to the process that measures loaders, and its answers: one message per line.
 
 The first line is `Open`; then each `LoaderQuestion` gets one `LoaderAnswer`.
 """
@@ -28,7 +28,7 @@ class LoaderRun:
 
 
 class Open(Message):
-    """The workload, and how the step that the loader feeds is run."""
+    """The workload, and the settings of the step that the loader feeds."""
 
     loaded: LoadedConfig
     batch_size: int
@@ -37,14 +37,14 @@ class Open(Message):
 
 
 class AskCosts(Message):
-    """What do a batch and a step cost?"""
+    """Asks for the costs of a batch and a step."""
 
     kind: Literal["costs"] = "costs"
     seconds: float
 
 
 class AskRun(Message):
-    """How fast are steps with this loader? `period_s` is the expected time of one."""
+    """Asks for the speed of steps with this loader; `period_s` is the expected time of one step."""
 
     kind: Literal["run"] = "run"
     setting: LoaderSetting
@@ -81,7 +81,7 @@ class Ran(Message):
 
 
 class LoaderFailure(Message):
-    """What the user's code raised: the last line says what, the traceback where."""
+    """An exception of the user's code: the last line of its message, and the traceback."""
 
     kind: Literal["failure"] = "failure"
     failure: str

@@ -1,4 +1,4 @@
-"""The loader's settings in sentences, each with the figures that it rests on; pure."""
+"""The loader's settings in sentences, each with its figures as evidence; pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from gpudoc.units import format_bytes, format_seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderOutcome:
-    """What the search found out about the chosen setting; times in seconds, gains as shares.
+    """The search's facts about the chosen setting; times in seconds, gains as shares.
 
-    `for_quiet`: it is what the step needs once no other process uses the CPUs; fewer workers do until then.
+    `for_quiet`: the step needs this setting once no other process uses the CPUs; fewer workers are enough until then.
     """
 
     chosen: LoaderSetting
@@ -28,7 +28,7 @@ class LoaderOutcome:
 
 
 def name(setting: LoaderSetting) -> str:
-    """A setting as people say it: '4 workers x 2 batches, pinned'."""
+    """A setting in words: '4 workers x 2 batches, pinned'."""
     if setting.num_workers == 0:
         return "no workers"
     pinned = ", pinned" if setting.pin_memory else ""
@@ -37,8 +37,8 @@ def name(setting: LoaderSetting) -> str:
 
 
 def prediction(costs: LoaderCosts, setting: LoaderSetting, bounds: LoaderBounds) -> str:
-    """What the measured costs lead to expect, before a setting has run."""
-    # a process's CPU time comes in coarse ticks, and may seem longer than the time that passed
+    """The expectation from the measured costs, before a setting has run."""
+    # a process's CPU time is counted in coarse ticks, and may exceed the elapsed time
     on_cpu = format_seconds(min(costs.worker_cpu_s, costs.mean_batch_s))
     return (
         f"loader: a batch costs one worker {format_seconds(costs.mean_batch_s)} "
@@ -48,7 +48,7 @@ def prediction(costs: LoaderCosts, setting: LoaderSetting, bounds: LoaderBounds)
 
 
 def sentences(outcome: LoaderOutcome, costs: LoaderCosts, bounds: LoaderBounds) -> tuple[str, ...]:
-    """One reason each for workers, prefetch, pinned memory and persistent workers, and what is missing."""
+    """One reason each for workers, prefetch, pinned memory and persistent workers, and the missing resource, if any."""
     reasons = [_why_workers(outcome, costs)]
     if outcome.chosen.num_workers:
         reasons.append(_why_prefetch(outcome, costs))
@@ -62,7 +62,7 @@ def sentences(outcome: LoaderOutcome, costs: LoaderCosts, bounds: LoaderBounds) 
 
 
 def _why_workers(outcome: LoaderOutcome, costs: LoaderCosts) -> str:
-    """Without a speed: what the choice gains is timed once more, with the whole step, and said first."""
+    """The reason for the workers, without a speed: the gain is timed again with the whole step, and stated first."""
     count = outcome.chosen.num_workers
     batch = (
         f"one worker makes a batch in {format_seconds(costs.mean_batch_s)}, a step takes {format_seconds(costs.step_s)}"

@@ -1,4 +1,4 @@
-"""Which DataLoader settings keep a step fed: predicted from measured costs, confirmed by at most four real settings."""
+"""Find DataLoader settings that keep a step fed: predict them from costs, and time at most four real settings."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ EXTRA_ROUNDS = 2
 CONTENDER_SHARE = 0.06
 STARVED_SHARE = 0.10
 WORTH_MORE = 0.7
-# so much do others make two stretches of one setting differ
+# two stretches of one setting differ by this share if other processes use the CPUs
 CROWD_SHARE = 0.15
 
 
 class Measures(Protocol):
-    """What answers with figures: the measuring process, or a model of one in a test."""
+    """A source of measurements: the measuring process, or a model of one in a test."""
 
     def run(self, setting: LoaderSetting, *, seconds: float, period_s: float) -> LoaderRun:
-        """One timed stretch; MeasurementError when there is no figure."""
+        """One timed stretch; MeasurementError if it gave no figure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderCandidate:
-    """One setting with every stretch that was timed; `failure` when the last attempt gave no figure."""
+    """One setting with every timed stretch; `failure` is set if the last attempt gave no figure."""
 
     setting: LoaderSetting
     predicted_s: float
@@ -61,9 +61,9 @@ class LoaderCandidate:
     failure: str = ""
 
     def period_s(self, batches_per_epoch: int, *, persistent: bool) -> float:
-        """Seconds per step, an epoch's start spread over its steps; the lower quartile of the stretches.
+        """Seconds per step, with an epoch's start spread over its steps; the lower quartile of the stretches.
 
-        Bursts on the machine only ever slow a stretch down, so that the middle would still carry some of them.
+        Bursts of other work can only slow a stretch down, so the median would still include some of them.
         """
         return quantile([_period(run, batches_per_epoch, persistent=persistent) for run in self.runs], 0.25)
 
@@ -75,9 +75,10 @@ class LoaderCandidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderChoice:
-    """The loader to train with, why, and every trial behind it.
+    """The loader to train with, the reasons for it, and every trial behind it.
 
-    `missing_factor`: how many times faster the step could go if the CPUs could prepare its data; None: they can.
+    `missing_factor`: how many times faster the step would run if the CPUs could prepare its data in time; None if
+    they can.
     """
 
     num_workers: int
@@ -95,8 +96,8 @@ class LoaderChoice:
 class Search:
     """The trials of one search; each setting is measured in stretches, interleaved with the others'.
 
-    `overhead_s` is what a stretch takes besides its steps if each starts a new process; there `rounds` are fewer.
-    Once a setting has hung, none with as many workers is tried. `in_a_crowd`: others use the CPUs.
+    `overhead_s` is a stretch's time outside its steps if each stretch starts a new process; `rounds` are fewer then.
+    Once a setting has hung, no setting with as many workers is tried. `in_a_crowd`: other processes use the CPUs.
     """
 
     measures: Measures
@@ -117,7 +118,7 @@ class Search:
     in_a_crowd: bool = False
 
     def add(self, settings: Sequence[LoaderSetting], rounds: int) -> None:
-        """Time each setting `rounds` times, taking turns, so that a burst on the machine hits no setting alone."""
+        """Time each setting `rounds` times, in turns, so that a burst of other work does not hit only one setting."""
         for setting in settings:
             predicted = predict_period(self.costs, setting, self.bounds.cpus)
             self.trials.setdefault(setting, LoaderCandidate(setting=setting, predicted_s=predicted))
@@ -172,9 +173,9 @@ class Search:
             self.trials[setting] = replace(trial, failure=f"not tried, since {reasons.name(like)} hung")
 
     def _may_run(self, setting: LoaderSetting) -> bool:
-        """Whether a stretch of the setting should end in time; the first runs anyway, and the second if it is short.
+        """Whether a stretch of the setting should end in time; the first always runs, the second runs if it is short.
 
-        Starting the process may have cost most of a small budget, and one setting alone is not a comparison.
+        Starting the process may have used most of a small budget, and a single setting is not a comparison.
         """
         trial, done = self.trials[setting], self.measured
         if not done:
@@ -194,10 +195,10 @@ def tune_loader(
     progress: Progress = SILENT,
     deadline: Deadline | None = None,
 ) -> LoaderChoice:
-    """The loader that feeds the step of what is `asked` for, measured on its own data set.
+    """The loader that feeds the step of the workload in `asked`, measured on its own data set.
 
-    `bounds` default to this machine's, for one training process. GpudocError when the data cannot be loaded at all,
-    MeasurementError when the time does not reach for one setting.
+    `bounds` default to this machine's, for one training process. Raises GpudocError if the data cannot be loaded at
+    all, MeasurementError if the time is too short for one setting.
     """
     limits, until = bounds or bounds_here(), deadline or Deadline()
     loaded, started = asked.loaded, time.monotonic()
@@ -229,7 +230,7 @@ def search_loader(search: Search, *, samples_per_batch: int, pin_memory: bool) -
     search.add(_first_settings(costs, bounds, predicted), search.rounds)
     _try_fewer_than_hung(search)
     if search.left_out and not any(trial.setting.num_workers for trial in search.measured):
-        # the step without workers is known before, and is no choice where nothing was held against it
+        # the step without workers is known already, and is not a choice if it was compared with nothing
         raise MeasurementError("there was no time for any setting with workers", is_late=True)
     if not search.measured:
         failures = "; ".join(f"{reasons.name(t.setting)}: {t.failure}" for t in search.trials.values())
@@ -267,7 +268,7 @@ def search_loader(search: Search, *, samples_per_batch: int, pin_memory: bool) -
 
 
 def _try_fewer_than_hung(search: Search) -> None:
-    """Half as many workers as hung, until some run: each attempt costs at most a third of the time that is left."""
+    """Try half as many workers after a hang, until some run; each attempt costs at most a third of the time left."""
     while search.hung and not any(trial.setting.num_workers for trial in search.measured):
         count = min(setting.num_workers for setting in search.hung) // 2
         fewer = fitting(count, search.costs, search.bounds, pin_memory=search.hung[0].pin_memory) if count else None
@@ -288,7 +289,7 @@ def _first_settings(costs: LoaderCosts, bounds: LoaderBounds, predicted: LoaderS
 
 
 def _beside(setting: LoaderSetting, costs: LoaderCosts, bounds: LoaderBounds, *, up: bool) -> LoaderSetting | None:
-    """The neighbouring worker count with the same prefetch where it fits; None below one worker or above a bound."""
+    """The neighbouring worker count, with the same prefetch if it fits; None below one worker or above a bound."""
     count = neighbour(setting.num_workers, up=up)
     if count == 0:
         return None
@@ -299,7 +300,7 @@ def _beside(setting: LoaderSetting, costs: LoaderCosts, bounds: LoaderBounds, *,
 
 
 def _fourth_setting(search: Search) -> LoaderSetting | None:
-    """What the last run is worth: more workers while more help, fewer while fewer do, else the other memory."""
+    """The setting for the last run: more workers if more may help, fewer if fewer may do, else unpinned memory."""
     costs, bounds, best = search.costs, search.bounds, search.best
     if len(search.trials) >= MOST_SETTINGS or is_negligible(costs.mean_batch_s / costs.step_s):
         return None
@@ -308,7 +309,7 @@ def _fourth_setting(search: Search) -> LoaderSetting | None:
     fewest, most = near[0].setting, near[-1].setting
     option: LoaderSetting | None = None
     is_starved = search.period_s(best) > costs.fed_s * (1 + SAME_SHARE)
-    # a stretch or two do not tell counts apart that are nearly as fast, and the larger one may be the better
+    # one or two stretches cannot separate counts that are nearly as fast, and the larger count may be the better one
     if is_starved and most.num_workers == max(counts):
         option = _more_workers(search) or _beside(most, costs, bounds, up=True)
     elif fewest.num_workers > 1 and fewest.num_workers == min(n for n in counts if n):
@@ -320,7 +321,7 @@ def _fourth_setting(search: Search) -> LoaderSetting | None:
 
 
 def _more_workers(search: Search) -> LoaderSetting | None:
-    """As many workers as the step needs by the measured pace, while more of them still bring their share; or None."""
+    """As many workers as the step needs by the measured pace; None if the last increase did not bring its share."""
     tried = [trial for trial in search.measured if trial.setting.num_workers]
     if len(tried) < 2:
         return None
@@ -334,7 +335,7 @@ def _more_workers(search: Search) -> LoaderSetting | None:
 
 
 def _settle_contenders(search: Search) -> None:
-    """Time those near the best again while the time lasts: bursts of the machine decide otherwise."""
+    """Time the settings near the best again while there is time: otherwise bursts of other work decide."""
     limit = search.period_s(search.best) * (1 + CONTENDER_SHARE)
     near = [trial.setting for trial in search.measured if search.period_s(trial) <= limit]
     if len(near) > 1:
@@ -342,9 +343,9 @@ def _settle_contenders(search: Search) -> None:
 
 
 def _choose(search: Search, predicted: LoaderSetting) -> LoaderCandidate:
-    """The fewest workers within 2 % of the best; in a crowd those that the step needs when the others are gone.
+    """The fewest workers within 2 % of the best; in a crowd, the workers that the step needs without the crowd.
 
-    Others slow the step down, so that fewer workers feed it while they are there.
+    Other processes slow the step down, so that fewer workers feed it while they run.
     """
     limit = search.period_s(search.best) * (1 + CROWD_SHARE) if search.in_a_crowd else 0.0
     needed = (trial for trial in search.measured if trial.setting == predicted and search.period_s(trial) <= limit)
@@ -357,9 +358,9 @@ def _fewest(search: Search) -> LoaderCandidate:
 
 
 def _missing_factor(search: Search, chosen: LoaderCandidate) -> float | None:
-    """How many times slower than its step the fed step is, where the CPUs and not a bound on workers are the reason.
+    """How many times slower the fed step is than the step alone, if the CPUs are the reason, not a bound on workers.
 
-    None as well when the time was too short to try the settings that could have fed it.
+    None otherwise, and also if the time was too short to try the settings that could have fed it.
     """
     if search.left_out:
         return None
@@ -371,7 +372,7 @@ def _missing_factor(search: Search, chosen: LoaderCandidate) -> float | None:
 
 
 def _limit_above(search: Search, chosen: LoaderCandidate) -> str | None:
-    """The bound that forbade more workers to a step that still waits; None when it does not wait or none forbade."""
+    """The bound that forbids more workers for a step that still waits; None if it does not wait, or without a bound."""
     if search.period_s(chosen) <= search.costs.fed_s * (1 + STARVED_SHARE):
         return None
     more = LoaderSetting(num_workers=chosen.setting.num_workers + 1, prefetch_factor=1)
@@ -379,7 +380,7 @@ def _limit_above(search: Search, chosen: LoaderCandidate) -> str | None:
 
 
 def _pinned_gain(search: Search, chosen: LoaderCandidate) -> float | None:
-    """What pinned memory gained over pageable at the same workers, as a share; None when both were not run."""
+    """The gain of pinned memory over pageable with the same workers, as a share; None unless both ran."""
     other = replace(chosen.setting, pin_memory=not chosen.setting.pin_memory)
     rival = search.trials.get(other)
     if rival is None or not rival.runs:
@@ -394,6 +395,6 @@ def _period(run: LoaderRun, batches_per_epoch: int, *, persistent: bool) -> floa
 
 
 def _runs_epochs(loaded: LoadedConfig, batches_per_epoch: int) -> bool:
-    """Whether training passes over the data more than once, so that workers kept alive are used again."""
+    """Whether training passes over the data more than once, so that it can reuse workers that were kept alive."""
     train = loaded.config.train
     return train.steps > batches_per_epoch if train.steps is not None else train.epochs > 1

@@ -1,4 +1,4 @@
-"""A conversation with the process that measures loaders, started again when it dies."""
+"""A conversation with the process that measures loaders, which is restarted if it dies."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RUN_GRACE_SECONDS = 60.0
 class MeasurementError(Exception):
     """One question got no figure: the process died, hung, or the user's code raised.
 
-    `hangs`: fewer workers may answer. `is_late`: it was not asked, or could not answer, for want of time.
+    `hangs`: fewer workers may answer. `is_late`: there was no time for the question or for its answer.
     """
 
     def __init__(self, message: str, traceback: str = "", *, hangs: bool = False, is_late: bool = False) -> None:
@@ -65,9 +65,9 @@ class LoaderSession:
         self.close()
 
     def costs(self, seconds: float) -> LoaderCosts:
-        """What a batch and a step cost; GpudocError with the user's own traceback when the workload fails.
+        """The costs of a batch and a step; GpudocError with the user's own traceback if the workload fails.
 
-        MeasurementError where the time is over.
+        MeasurementError if the time is over.
         """
         try:
             answer = self._ask(AskCosts(seconds=seconds), START_SECONDS)
@@ -79,7 +79,7 @@ class LoaderSession:
         return answer.costs
 
     def run(self, setting: LoaderSetting, *, seconds: float, period_s: float) -> LoaderRun:
-        """Real steps with this loader for about that long; MeasurementError when there is no figure."""
+        """Run real steps with this loader for about `seconds`; MeasurementError if there is no figure."""
         usual_s = RUN_GRACE_SECONDS + 20 * (seconds + (setting.batches_ahead + 20) * period_s)
         needed_s = seconds + (WARM_STEPS + setting.num_workers) * period_s
         answer = self._ask(AskRun(setting=setting, seconds=seconds, period_s=period_s), usual_s, needed_s)
@@ -87,7 +87,7 @@ class LoaderSession:
         return answer.run
 
     def close(self) -> None:
-        """End the process and all that it started."""
+        """End the process and all its children."""
         child, self._child = self._child, None
         if child is not None:
             child.end()
@@ -103,7 +103,7 @@ class LoaderSession:
         self._child = Conversation(own_python(_CHILD.format(os.getpid())), environment_of(self._order.variant))
         began = self._deadline.clock()
         try:
-            # everything else waits for the first start; a later one follows a hang, and is as long as that was
+            # everything else waits for the first start; a later start follows a hang, and takes as long as the first
             opened = self._exchange(self._order, START_SECONDS)
         except MeasurementError as problem:
             if problem.is_late:

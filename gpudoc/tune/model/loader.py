@@ -1,4 +1,4 @@
-"""How fast a loader can feed a step: a queue of workers, judged from measured times; pure."""
+"""How fast a loader can feed a step: a queue of workers, computed from measured times; pure."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ DEFAULT_PREFETCH = 2
 PREFETCH_FACTORS = (2, 4, 8, 16)
 SAME_SHARE = 0.02
 SIMULATED_BATCHES = 400
-# of one timed stretch: steps that are not counted, and the fewest that are
+# of one timed stretch: steps that do not count, and the fewest that do
 WARM_STEPS = 2
 LEAST_STEPS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderSetting:
-    """What a DataLoader is built with; with no workers the prefetch factor means nothing."""
+    """The arguments of a DataLoader; the prefetch factor has no effect without workers."""
 
     num_workers: int
     prefetch_factor: int = DEFAULT_PREFETCH
@@ -32,7 +32,7 @@ class LoaderSetting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderCosts:
-    """What one batch costs, measured: `batch_s` are wall seconds of one idle machine's worker, batch by batch."""
+    """The measured costs of one batch: `batch_s` are wall seconds of one worker on an idle machine, batch by batch."""
 
     batch_s: tuple[float, ...]
     worker_cpu_s: float
@@ -49,18 +49,18 @@ class LoaderCosts:
 
     @property
     def wait_s(self) -> float:
-        """The part of it that waits (disk, network, sleep) and needs no CPU."""
+        """The part of that time that waits (disk, network, sleep) and needs no CPU."""
         return max(0.0, self.mean_batch_s - self.worker_cpu_s)
 
     @property
     def fed_s(self) -> float:
-        """Seconds per step when every batch is ready in time: the step and the main process's own part."""
+        """Seconds per step if every batch is ready in time: the step and the main process's own part."""
         return self.step_s + self.main_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderBounds:
-    """What the loader of one training process may use; None: not known, so not a bound. `seconds` for measuring it."""
+    """The resources for the loader of one training process, None if unknown; `seconds` are for measuring it."""
 
     cpus: float
     ram_bytes: int | None = None
@@ -69,18 +69,18 @@ class LoaderBounds:
 
     @property
     def most_workers(self) -> int:
-        """The most workers worth trying, whatever they wait for."""
+        """The most workers worth trying, however much they wait."""
         return max(16, math.ceil(2 * self.cpus))
 
 
 def resample_batches(sample_s: Sequence[float], batch_size: int, overhead_s: float, count: int) -> tuple[float, ...]:
-    """Seconds of `count` batches drawn from measured samples: rare slow samples show though few batches were run."""
+    """Seconds of `count` batches drawn from measured samples: rare slow samples appear even after few real batches."""
     draw = random.Random(0)
     return tuple(sum(draw.choices(sample_s, k=batch_size)) + overhead_s for _ in range(count))
 
 
 def ram_needed_bytes(setting: LoaderSetting, costs: LoaderCosts) -> int:
-    """Host memory that the workers and their batches take, at most: private pages, ready batches, two in hand."""
+    """The most host memory of the workers and their batches: private pages, ready batches, and two in use."""
     if setting.num_workers == 0:
         return 2 * costs.batch_bytes
     batches = setting.batches_ahead + 2 + (setting.batches_ahead if setting.pin_memory else 0)
@@ -88,7 +88,7 @@ def ram_needed_bytes(setting: LoaderSetting, costs: LoaderCosts) -> int:
 
 
 def limit_broken(setting: LoaderSetting, costs: LoaderCosts, bounds: LoaderBounds) -> str | None:
-    """Which bound the setting would break, as a name for a sentence; None when it breaks none."""
+    """The bound that the setting would break, as a name for a sentence; None if it breaks none."""
     if setting.num_workers > bounds.most_workers:
         return f"the cap of {bounds.most_workers} workers"
     if setting.num_workers == 0:
@@ -101,7 +101,8 @@ def limit_broken(setting: LoaderSetting, costs: LoaderCosts, bounds: LoaderBound
 
 
 def fitting(num_workers: int, costs: LoaderCosts, bounds: LoaderBounds, *, pin_memory: bool) -> LoaderSetting | None:
-    """The setting with that many workers and the usual prefetch, or one batch each where memory is short; or None."""
+    """The setting with these workers and the usual prefetch, or one batch each if memory is short; None if it breaks a
+    bound."""
     for factor in (DEFAULT_PREFETCH, 1) if num_workers else (DEFAULT_PREFETCH,):
         setting = LoaderSetting(num_workers=num_workers, prefetch_factor=factor, pin_memory=pin_memory)
         if limit_broken(setting, costs, bounds) is None:
@@ -110,9 +111,9 @@ def fitting(num_workers: int, costs: LoaderCosts, bounds: LoaderBounds, *, pin_m
 
 
 def simulate(costs: LoaderCosts, setting: LoaderSetting) -> float:
-    """Seconds per step of an in-order loader with these workers, as many CPUs as it likes, on the measured times.
+    """Seconds per step of an in-order loader with these workers and unlimited CPUs, simulated from the measured times.
 
-    Batch i goes to worker i modulo the workers, once batch i - workers * prefetch was taken, as PyTorch deals them.
+    As in PyTorch, batch i goes to worker i modulo the workers, once batch i - workers * prefetch was taken.
     """
     workers, ahead = setting.num_workers, setting.batches_ahead
     free_at = [0.0] * workers
@@ -135,19 +136,19 @@ def simulate(costs: LoaderCosts, setting: LoaderSetting) -> float:
 
 
 def predict_period(costs: LoaderCosts, setting: LoaderSetting, cpus: float) -> float:
-    """Seconds per step with this setting: the queue's, but no faster than the CPUs can do the work of a step."""
+    """Seconds per step with this setting: those of the queue, but at least the CPUs' time for the work of a step."""
     if setting.num_workers == 0:
         return costs.mean_batch_s + costs.step_s
     return max(simulate(costs, setting), cpu_period(costs, cpus))
 
 
 def cpu_period(costs: LoaderCosts, cpus: float) -> float:
-    """Seconds per step that the CPUs need for the step and its batch together, perfectly shared."""
+    """Seconds per step that the CPUs need for the step and its batch together, if the work is shared perfectly."""
     return (costs.worker_cpu_s + costs.main_s + costs.step_cpu_s) / cpus
 
 
 def fewest_workers(costs: LoaderCosts, bounds: LoaderBounds, *, pin_memory: bool) -> LoaderSetting:
-    """The fewest workers (at least one) predicted within 2 % of the best; no workers where not even one fits."""
+    """The fewest workers (at least one) predicted within 2 % of the best; no workers if not even one fits."""
     options = [fitting(n, costs, bounds, pin_memory=pin_memory) for n in range(1, bounds.most_workers + 1)]
     allowed = [option for option in options if option is not None]
     if not allowed:
@@ -158,12 +159,12 @@ def fewest_workers(costs: LoaderCosts, bounds: LoaderBounds, *, pin_memory: bool
 
 
 def is_negligible(share: float) -> bool:
-    """Whether loading takes so little of a step that no loader could gain what the choice calls a difference."""
+    """Whether loading takes so little of a step that no loader could make a relevant difference."""
     return share < SAME_SHARE / 2
 
 
 def choose_prefetch(costs: LoaderCosts, setting: LoaderSetting, bounds: LoaderBounds) -> tuple[LoaderSetting, float]:
-    """The smallest prefetch factor within 1 % of the best that fits, and what the best of all would gain over it."""
+    """The smallest prefetch factor within 1 % of the best that fits, and the gain of the best one over it."""
     if setting.num_workers == 0:
         return setting, 0.0
     wider = [
@@ -179,7 +180,7 @@ def choose_prefetch(costs: LoaderCosts, setting: LoaderSetting, bounds: LoaderBo
 
 
 def neighbour(num_workers: int, *, up: bool) -> int:
-    """The next worker count worth a run: one step where counts are small, half as many again where large."""
+    """The next worker count worth a run: one more or less if counts are small, a factor of 1.5 if they are large."""
     if up:
         return max(num_workers + 1, round(num_workers * 1.5))
     return max(0, min(num_workers - 1, round(num_workers / 1.5)))

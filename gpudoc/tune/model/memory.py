@@ -1,7 +1,7 @@
 """Memory as a function of the batch: safe steps upward, a prediction of the largest batch, growth over steps; pure.
 
 Every tensor of a training step has a size a + c·b with a, c >= 0, and the peak is the largest sum over all moments: a
-convex, piecewise linear function of the batch b. So peak(k·b) - rest <= k · (peak(b) - rest): whatever fits that bound
+convex, piecewise linear function of the batch b. So peak(k·b) - rest <= k · (peak(b) - rest): a batch within that bound
 can be run without risk, and a line through two measured peaks never overestimates the memory beyond them.
 """
 
@@ -17,7 +17,7 @@ from gpudoc.units import MIB
 FIRST_BATCHES = (1, 2, 4)
 MAX_JUMP = 16
 NOT_AFFINE = 1.15
-# the true maximum itself moves by about 1 MiB from process to process: finer than twice that cannot be told
+# the true maximum itself varies by about 1 MiB from process to process: differences below twice that mean nothing
 _TOLERANCE_BYTES = 2 * MIB
 _TOLERANCE_SHARE = 0.01
 _NOISE_BYTES = 4 * MIB
@@ -26,8 +26,8 @@ _LEAK_BYTES = 2 * MIB
 _ROOMY_BYTES, _ROOMY_SAMPLES = 8 * MIB, 4
 # less than any tensor that the heap gives back to the system
 _STILL_BYTES = MIB // 4
-# a heap that wanders instead of growing: no leak that is named rises so little in five steps, and in nine runs of 150
-# alike steps the peak rose by 1.9 MiB at most after the fifth (three models, torch 2.13, 2026-11-23); a trial holds 2
+# a heap that varies instead of growing: every reported leak rises more in five steps, and in nine runs of 150 equal
+# steps the peak rose by 1.9 MiB at most after the fifth (three models, torch 2.13, 2026-11-23); a trial holds 2
 _WANDERS_BYTES, _WANDER_ROOM_BYTES = MIB, MIB
 
 
@@ -41,7 +41,7 @@ class MemoryLine:
 
     @property
     def fixed_bytes(self) -> float:
-        """Where the line meets batch zero, in bytes."""
+        """The line's value at batch zero, in bytes."""
         return self.peak_bytes - self.bytes_per_sample * self.batch
 
     def at(self, batch: int) -> float:
@@ -59,7 +59,7 @@ class MemoryLine:
         return MemoryLine(batch=batch, peak_bytes=peak_bytes, bytes_per_sample=self.bytes_per_sample)
 
     def gap(self, batch: int) -> int:
-        """How near two batches around `batch` must be to stop: what 2 MiB hold, at most 1 %, at least one sample."""
+        """The distance of two batches around `batch` at which to stop: 2 MiB, at most 1 %, at least one sample."""
         if self.bytes_per_sample <= 0:
             return 1
         by_bytes = int(_TOLERANCE_BYTES // self.bytes_per_sample)
@@ -73,7 +73,7 @@ def fit_memory(points: Sequence[Point]) -> MemoryLine | None:
         return None
     (last_batch, last_peak) = known[-1]
     for batch, peak in reversed(known[:-1]):
-        # neighbours tell the slope badly: what the heap keeps between steps moves a peak by up to 10 MiB
+        # close batches give a poor slope: memory that the heap keeps between steps moves a peak by up to 10 MiB
         far_enough = last_batch >= 2 * batch
         if peak < last_peak and far_enough:
             slope = (last_peak - peak) / (last_batch - batch)
@@ -88,10 +88,10 @@ def residual_bytes(points: Sequence[Point], line: MemoryLine) -> float:
 
 
 def next_calibration_batch(measured: Sequence[Point], limit_bytes: int, cap: int) -> int | None:
-    """The next batch to run on the way up, one that cannot run out of memory while memory is affine; None when near.
+    """The next larger batch, which cannot run out of memory if memory is affine; None if the limit is near.
 
-    First 1, 2 and 4; then the convex bound from the last point, by at most a factor of 4 until three points tell how
-    memory grows; then by 16, or by 2 when the growth is not affine.
+    First 1, 2 and 4; then the convex bound from the last point, by at most a factor of 4 until three points show how
+    memory grows; then by 16, or by 2 if the growth is not affine.
     """
     points = _at_lowest_rest(measured)
     done = {point.batch for point in points}
@@ -106,19 +106,19 @@ def next_calibration_batch(measured: Sequence[Point], limit_bytes: int, cap: int
     candidate = min(cap, safe_batch(last, limit_bytes), factor * last.batch)
     line = fit_memory(points)
     if line is not None and line.largest(limit_bytes) > 0:
-        # the last few percent are for the probes: a point there costs a step and tells nothing new
+        # the last few percent are for the probes: a point there costs a step and adds nothing
         candidate = min(candidate, max(1, int(0.97 * line.largest(limit_bytes))))
     return candidate if candidate >= 1.2 * last.batch else None
 
 
 def _at_lowest_rest(points: Sequence[Point]) -> list[Point]:
-    """The points with the least memory at rest: what a heap keeps for reuse belongs to the moving part."""
+    """The points with the least memory at rest: memory that a heap keeps for reuse belongs to the moving part."""
     known = [point.rest_bytes for point in points if point.rest_bytes is not None]
     return [p.model_copy(update={"rest_bytes": min(known)}) for p in points] if known else list(points)
 
 
 def safe_batch(point: Point, limit_bytes: int) -> int:
-    """The largest batch that must fit, by the convexity of memory, when `point` was measured."""
+    """The largest batch that must fit because memory is convex, given the measured `point`."""
     if point.peak_bytes is None or point.rest_bytes is None:
         return 2 * point.batch
     moving = point.peak_bytes - point.rest_bytes
@@ -131,7 +131,7 @@ def safe_batch(point: Point, limit_bytes: int) -> int:
 def growth_exponent(points: Sequence[Point]) -> float | None:
     """How the moving part of memory grows with the batch: 1 is affine, 2 quadratic as with in-batch contrastive losses.
 
-    Taken from the three largest batches, from which any constant part falls out; None when they do not tell.
+    It is computed from the three largest batches without any constant part; None if they do not show it.
     """
     known = [p for p in sorted(points, key=lambda p: p.batch) if p.peak_bytes is not None]
     if len(known) < 3:
@@ -147,9 +147,9 @@ def growth_exponent(points: Sequence[Point]) -> float | None:
 
 
 def is_roomy(first: Point, before: int, limit_bytes: int) -> bool:
-    """Whether after the first step, from `before` bytes at rest, the second will leave room for several more samples.
+    """Whether the second step will leave room for several more samples, if the first began with `before` bytes at rest.
 
-    It has the same peak on top of the optimizer's state, which came to rest in between.
+    The second has the same peak on top of the optimizer's state, which the first has left.
     """
     peak, rest = first.peak_bytes or limit_bytes, first.rest_bytes or limit_bytes
     room = limit_bytes - peak - max(0, rest - before)
@@ -157,10 +157,10 @@ def is_roomy(first: Point, before: int, limit_bytes: int) -> bool:
 
 
 def is_still(series: Sequence[int], count: int, room_bytes: int = 0) -> bool:
-    """Whether memory at rest stayed as it was over the first `count` steps, from its size after each step.
+    """Whether memory at rest did not change over the first `count` steps, from its size after each step.
 
-    A heap that moved in them may move again: one that was still from step 5 to 12 grew by 3 MiB at step 13. So it must
-    have room in addition to what the trial holds, as the peak leaves some below the limit.
+    A heap that moved in these steps may move again: one that was still from step 5 to 12 grew by 3 MiB at step 13. So
+    it needs room between peak and limit, in addition to the memory that the trial holds.
     """
     if len(series) != count or not count:
         return False
@@ -170,7 +170,7 @@ def is_still(series: Sequence[int], count: int, room_bytes: int = 0) -> bool:
 
 
 def growth_per_step(series: Sequence[int]) -> float:
-    """Bytes that memory grows with every step, from its size after each step; 0 when it does not grow beyond noise."""
+    """Bytes by which memory grows with every step, from its size after each step; 0 if it grows no more than noise."""
     if len(series) < 8:
         return 0.0
     half, quarter = len(series) // 2, 3 * len(series) // 4

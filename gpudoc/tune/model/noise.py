@@ -1,4 +1,4 @@
-"""How much others on the machine disturbed a search; pure."""
+"""How much other work on the machine disturbed a search; pure."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from gpudoc.tune.trial.messages import (
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """Of `num_timed` trials that were to tell a speed, those that others disturbed, and how many CPUs these took.
+    """How many of `num_timed` speed trials were disturbed, and the most CPUs that other processes used.
 
-    `told` is all that disturbed them, in words.
+    `told` names all disturbances, in words.
     """
 
     num_disturbed: int
@@ -37,7 +37,7 @@ class Noise:
 
 
 def noise_of(trials: Sequence[Trial]) -> Noise | None:
-    """What disturbed the trials; None when nothing did."""
+    """The disturbances of the trials; None if there were none."""
     timed = [trial for trial in trials if trial.request.kind in TIMED and trial.fits]
     disturbed = [trial for trial in timed if trial.is_disturbed]
     if not disturbed:
@@ -46,7 +46,7 @@ def noise_of(trials: Sequence[Trial]) -> Noise | None:
 
 
 def disturbance_of(trials: Sequence[Trial]) -> str:
-    """What others did at most during these trials, in words."""
+    """The largest disturbances during these trials, in words."""
     names: tuple[Disturbance, ...] = ("other_cpus", "stolen_share", "throttled_share", "hot_share", "neighbour_share")
     others, stolen, throttled, hot, joint = (_most(trials, name) for name in names)
     told = [

@@ -1,8 +1,8 @@
 """How training scales with the number of ranks, and where the lost time goes; pure.
 
-Every rank has the same micro batch at every number of ranks (weak scaling), so that without loss the samples per second
-would grow with the ranks. A point is compared with one rank alone that has as many threads: on a GPU the first point,
-on a CPU, whose threads the ranks share, a separate run.
+Every rank has the same micro batch at every number of ranks (weak scaling), so that the samples per second would grow
+with the ranks if nothing was lost. A point is compared with a single rank that has as many threads: on a GPU the first
+point, on a CPU, whose threads the ranks share, a separate run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gpudoc.units import format_seconds
 Name = Literal["loader", "communication", "transfer", "contention"]
 Cause = Literal["loader", "communication", "transfer", "contention", "batch_too_small", "spread"]
 NAMES: tuple[Name, ...] = ("loader", "communication", "transfer", "contention")
-# what is left out in a leg, against the leg that follows it
+# for each cost, the leg with it and the next leg without it
 _LEG_PAIRS: Mapping[Name, tuple[str, str]] = {
     "loader": ("loaded", "exchanged"),
     "communication": ("exchanged", "computed"),
@@ -43,7 +43,7 @@ class SpeedSpan:
 
     @property
     def is_sure(self) -> bool:
-        """Whether it is more than nothing, whatever the doubt."""
+        """Whether the whole interval is above zero."""
         return self.low > 0
 
     def over(self, whole: float) -> SpeedSpan:
@@ -57,10 +57,10 @@ class SpeedSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingPoint:
-    """What one number of ranks came to: samples/s of all ranks, seconds per step, and where the rest went.
+    """The result for one number of ranks: samples/s of all ranks, seconds per step, and where time was lost.
 
-    `efficiency` is against the same rank alone; `losses` are shares of the step that one rank alone does not spend.
-    `compute_s` and `fixed_s` are a step's work per sample and what it costs whatever the batch. None: not measured.
+    `efficiency` is relative to a single rank; `losses` are shares of the step that a single rank does not spend.
+    `compute_s` is the part of a step that grows with its samples, `fixed_s` the rest. None means not measured.
     """
 
     ranks: int
@@ -81,7 +81,7 @@ class ScalingPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What is measured on: what --model takes, the device, the micro batch, whether it is tuned, and the data."""
+    """The setup of a measurement: the value of --model, the device, the micro batch, whether it is tuned, the data."""
 
     model: str
     on_gpu: bool
@@ -93,7 +93,7 @@ class Setup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaling:
-    """All points, what was measured on, the verdict in one sentence and the command that helps."""
+    """All points, the setup, the verdict in one sentence and the command that helps."""
 
     device: str
     batch: int
@@ -110,7 +110,7 @@ class Scaling:
         return any(point.ranks > 1 and point.samples_per_s is not None for point in self.points)
 
     def document(self) -> dict[str, object]:
-        """The answer as plain data: what `scaling` holds in gpudoc.tune.v1."""
+        """The answer as plain data: the content of `scaling` in gpudoc.tune.v1."""
         return {
             "device": self.device,
             "kind": "weak",
@@ -157,7 +157,7 @@ def assess_point(trial: Trial, alone: Trial, threads: int, first: ScalingPoint |
 
 
 def name_cause(point: ScalingPoint) -> Cause | None:
-    """What eats most of what is lost; None when little is, "spread" when the runs differ too much to say."""
+    """The cause of most of the loss; None if little is lost, "spread" if the runs differ too much to say."""
     if point.efficiency is None or point.efficiency.middle >= GOOD_EFFICIENCY:
         return None
     sure = {n: s for n, s in (point.losses or {}).items() if s.is_sure and s.middle >= LEAST_SHARE}
@@ -171,7 +171,7 @@ def name_cause(point: ScalingPoint) -> Cause | None:
 
 
 def useful_accumulation(point: ScalingPoint) -> tuple[int, float] | None:
-    """(micro batches per exchange that reach 90 %, the efficiency then computed); None when that is out of reach."""
+    """(micro batches per exchange that reach 90 %, the efficiency computed for them); None if no count reaches it."""
     if point.losses is None or point.step_s is None or point.efficiency is None:
         return None
     exchange_s = max(0.0, point.losses["communication"].middle) * point.step_s
@@ -185,7 +185,7 @@ def useful_accumulation(point: ScalingPoint) -> tuple[int, float] | None:
 
 
 def fastest(points: Sequence[ScalingPoint]) -> ScalingPoint | None:
-    """The fewest ranks within 3 % of the most samples per second; None when nothing ran."""
+    """The fewest ranks within 3 % of the most samples per second; None if nothing ran."""
     known = [(p.samples_per_s.middle, p) for p in points if p.samples_per_s is not None]
     if not known:
         return None
@@ -244,7 +244,7 @@ def _remedy(most: ScalingPoint, best: ScalingPoint, setup: Setup) -> str:
 
 
 def _rarer_exchange(point: ScalingPoint, setup: Setup) -> str:
-    """The options with which gradients are exchanged less often; nothing where that is not enough or not possible."""
+    """Options that exchange gradients less often; empty if that is not enough or not possible."""
     found = useful_accumulation(point)
     if found is None or (whole := found[0] * setup.batch * point.ranks) > setup.num_samples:
         return ""
@@ -281,7 +281,7 @@ def _with_accumulation(point: ScalingPoint) -> str:
 
 
 def _why_alone(point: ScalingPoint) -> str:
-    """What one rank spends on loading and on fixed costs, where that is 5 % of its step or more."""
+    """The shares of one rank's step for loading and fixed costs, if they are 5 % of the step or more."""
     assert point.step_s is not None
     parts = (("waiting for data", point.loader_s or 0.0), ("fixed cost", point.fixed_s or 0.0))
     worth = [f"{name} {seconds / point.step_s:.0%}" for name, seconds in parts if seconds >= 0.05 * point.step_s]
@@ -298,20 +298,20 @@ def _losses(trial: Trial, alone: Trial) -> Mapping[Name, SpeedSpan]:
 
 
 def _difference(trial: Trial, name: Name) -> SpeedSpan:
-    """Seconds per step that the leg before spends and the one after does not; nothing where a leg was not run."""
+    """Seconds per step by which the outer leg is longer than the inner one; zero if a leg was not run."""
     outer, inner = (_leg(trial, leg) for leg in _LEG_PAIRS[name])
     if outer is inner or not outer or not inner:
         return SpeedSpan(0.0, 0.0, 0.0)
     if name == "loader" or len(outer) != len(inner) or len(outer) < _LEAST_BLOCKS:
         return _span(outer).minus(_span(inner))
-    # blocks of one turn ran beside each other: what slowed both down is not a difference
+    # blocks of one turn ran right after each other: a slowdown of both is not a difference
     paired = [a - b for a, b in zip(outer, inner, strict=True)]
     low, high = median_interval(paired)
     return SpeedSpan(median(outer) - median(inner), low, high)
 
 
 def _leg(trial: Trial, name: str) -> Sequence[float]:
-    """A leg's blocks; one rank exchanges nothing, and a CPU copies nothing to itself."""
+    """A leg's blocks, or those of the leg that replaces it: one rank exchanges nothing, and a CPU copies nothing."""
     standing_in = {"exchanged": "computed", "resident": "computed"}
     found = trial.legs.get(name)
     return found if found is not None else trial.legs.get(standing_in.get(name, ""), ())
@@ -322,7 +322,7 @@ def _innermost(trial: Trial) -> Sequence[float]:
 
 
 def _fixed_s(alone: Trial) -> float:
-    """Seconds of one rank's step that do not depend on the batch, from two batches; 0 where only one was run."""
+    """Seconds of one rank's step that do not depend on the batch, from two batches; 0 if only one was run."""
     whole, less = alone.legs.get("computed"), alone.legs.get("small")
     batch = alone.request.batches[0]
     small = max(1, batch // 4)
@@ -333,7 +333,7 @@ def _fixed_s(alone: Trial) -> float:
 
 
 def _span(values: Sequence[float]) -> SpeedSpan:
-    """The median and its doubt; fewer than three blocks do not show a spread, so half and twice are possible."""
+    """The median and its interval; half to twice the median below three blocks, which do not show a spread."""
     middle = median(values)
     low, high = median_interval(values) if len(values) >= _LEAST_BLOCKS else (middle / 2, middle * 2)
     return SpeedSpan(middle, low, high)

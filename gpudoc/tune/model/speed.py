@@ -1,4 +1,4 @@
-"""Speed as a function of the batch: t = t0 + c·b, the knee, and which batches are worth a run; pure."""
+"""Speed as a function of the batch: t = t0 + c·b, the knee, and the batches that are worth a run; pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_SIZES = 6
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """Seconds of a step: `fixed_s` whatever the batch, and `per_sample_s` for every sample."""
+    """Seconds of a step: `fixed_s` for any batch, plus `per_sample_s` for every sample."""
 
     fixed_s: float
     per_sample_s: float
@@ -32,7 +32,7 @@ class StepTime:
         return all(abs(self.at(p.batch) - (p.seconds or 0.0)) <= _MISSES_SHARE * (p.seconds or 0.0) for p in timed)
 
     def knee(self) -> int | None:
-        """The batch that reaches 95 % of the speed of an endless one; None when time does not grow with the batch."""
+        """The batch with 95 % of an endless batch's speed; None if the time does not grow with the batch."""
         if self.per_sample_s <= 0:
             return None
         return max(1, round(_KNEE_SHARE / (1 - _KNEE_SHARE) * self.fixed_s / self.per_sample_s))
@@ -48,7 +48,7 @@ def fit_step_time(points: Sequence[Point]) -> StepTime | None:
 
 
 def sizes_to_time(*, reference: int, largest: int, useful: int) -> tuple[int, ...]:
-    """Batches to time: the reference, the largest that is of use, powers of two from a quarter of the reference on."""
+    """Batches to time: the reference, the largest useful one, powers of two from a quarter of the reference on."""
     top = max(1, min(largest, useful))
     sizes = {min(reference, top), top}
     size = max(1, 1 << max(0, (reference // 4).bit_length() - 1))
@@ -57,7 +57,7 @@ def sizes_to_time(*, reference: int, largest: int, useful: int) -> tuple[int, ..
         size *= 2
     ordered = sorted(sizes)
     while len(ordered) > _MAX_SIZES:
-        # the small ones are the least likely to win
+        # small batches are the least likely to win
         ordered.pop(0 if ordered[0] != reference else 1)
     return tuple(ordered)
 
@@ -70,19 +70,19 @@ def fastest(points: Sequence[Point]) -> Point | None:
 def speed_interval(point: Point) -> tuple[float, float]:
     """The least and the most samples per second that a point's steps allow; ValueError without any."""
     quick, slow = median_interval(point.step_s)
-    # the point's middle is a step that was measured, which may lie outside the interval by half a step
+    # the point's middle is a measured step, which may be outside the interval by half a step
     middle = point.samples_per_s or 0.0
     return min(middle, point.batch / slow), max(middle, point.batch / quick)
 
 
 def is_clearly_faster(point: Point, other: Point) -> bool:
-    """Whether it is faster by more than what counts as the same, and beyond what the steps of both differ by."""
+    """Whether `point` is faster by more than SAME_SHARE, and by more than the steps of both vary."""
     share = (point.samples_per_s or 0.0) / (other.samples_per_s or 1.0)
     return share > 1 + SAME_SHARE and speed_interval(point)[0] > speed_interval(other)[1]
 
 
 def pooled(points: Iterable[Point]) -> tuple[Point, ...]:
-    """One point for each batch, with the steps of all that were measured at it."""
+    """One point for each batch, with the steps of all points at that batch."""
     found: dict[int, Point] = {}
     for point in points:
         before = found.get(point.batch)
@@ -94,7 +94,7 @@ def pooled(points: Iterable[Point]) -> tuple[Point, ...]:
 def smallest_as_fast(points: Sequence[Point], share: float = SAME_SHARE, *, plain: int | None = None) -> Point | None:
     """The smallest batch whose speed is within `share` of the fastest.
 
-    From `plain` on, which needs no reason, a batch is also as fast where the fastest is not clearly faster.
+    A batch from `plain` on, the default that needs no reason, also counts if the fastest is not clearly faster.
     """
     best = fastest(points)
     if best is None or best.samples_per_s is None:

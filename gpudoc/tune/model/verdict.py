@@ -1,4 +1,4 @@
-"""What a search may say first: faster, nothing of what was tried is faster, or not searched; pure."""
+"""The first statement about a search: faster, nothing that was tried is faster, or not searched; pure."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Literal
 
 from gpudoc.tune.model.gain import Gain
 
-# why nothing was compared, where nothing else is the reason
+# why nothing was compared, if there is no other reason
 TOO_SHORT = "the budget is too small for a first comparison"
 Answered = Literal["faster", "slower", "none_faster", "not_compared", "not_searched"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchVerdict:
-    """The answer of a search for speed, and how much it rests on.
+    """The answer of a search for speed, and the amount of evidence for it.
 
-    `tried` counts what was held against the default, by what it is: (3, 'lever'). `why` says why nothing was compared,
-    or what was not searched next to what was; `needed_s` how long a search should take, None where more time would
-    change nothing.
+    `tried` counts the settings that were compared with the default, by kind: (3, 'lever'). `why` says why nothing was
+    compared, or which part was not searched; `needed_s` is how long a search should take, None if more time would not
+    change anything.
     """
 
     kind: Answered
@@ -28,11 +28,11 @@ class SearchVerdict:
 
     @property
     def num_tried(self) -> int:
-        """How many settings were held against the default."""
+        """How many settings were compared with the default."""
         return sum(count for count, _ in self.tried)
 
     def after_interrupt(self) -> SearchVerdict:
-        """The same of a search that was interrupted, which needs no longer budget but to go on."""
+        """The same for an interrupted search, which does not need a longer budget but must be continued."""
         why = "it was interrupted before a first comparison" if self.why == TOO_SHORT else self.why
         return replace(self, why=why, needed_s=None)
 
@@ -44,7 +44,7 @@ class SearchVerdict:
 
 
 def judge(gain: Gain | None, tried: tuple[tuple[int, str], ...], why_not: str, needed_s: float | None) -> SearchVerdict:
-    """The verdict on what was compared; `why_not` is said only where nothing was."""
+    """The verdict on the compared settings; `why_not` is used only if nothing was compared."""
     some = tuple((count, what) for count, what in tried if count)
     ratio = None if gain is None else gain.ratio
     if gain is not None and some and (gain.kept_default or (ratio is not None and not gain.is_sure)):

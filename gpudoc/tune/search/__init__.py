@@ -1,1 +1,1 @@
-"""The parent decides: which trial comes next, what it may cost, and what follows from its answer."""
+"""The parent's decisions: the next trial, its allowed cost, and the consequence of its answer."""

@@ -1,4 +1,4 @@
-"""From what was measured to the settings, with one plain sentence for each; pure."""
+"""Choose settings from the measurements, with one plain sentence for each; pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpudoc.units import format_bytes
 
 @dataclass(frozen=True, slots=True)
 class BatchChoice:
-    """The micro batch to train with, the fastest one measured, and why."""
+    """The micro batch to train with, the fastest one measured, and the reason."""
 
     batch: int
     fastest: int | None
@@ -31,7 +31,7 @@ def choose_batch(
     default: int,
     ceiling: str = "the global batch",
 ) -> BatchChoice:
-    """The micro batch for `goal`; without any measurement the default batch."""
+    """The micro batch for `goal`; the default batch if nothing was measured."""
     best = fastest(points)
     top = None if best is None else best.batch
     if goal == "largest" and largest is not None:
@@ -77,7 +77,7 @@ def _leaves_room(point: Point, largest: Largest | None) -> bool:
 
 
 def is_faster(tried: Sequence[Trial], plain: Sequence[Trial]) -> bool:
-    """Whether `tried` is worth more than the plainer one: by 3 % at the median, and beyond the doubt of both."""
+    """Whether `tried` is faster than `plain`: by 3 % at the median, and with intervals that do not overlap."""
     now, before = speed_with_data(tried), speed_with_data(plain)
     if now is None or before is None:
         return now is not None
@@ -107,7 +107,7 @@ def explain_variant(variant: Variant, tried: Sequence[VariantTrial], reasons: Ma
 
 
 def explain_largest(largest: Largest) -> str:
-    """The largest batch and its two certificates in one sentence."""
+    """One sentence on the largest batch and its proof from both sides."""
     text = f"largest batch {largest.batch} under {format_bytes(largest.limit_bytes)}"
     if not largest.complete:
         predicted = "" if largest.predicted is None else f"; {largest.predicted:,} is predicted to fit"
@@ -123,7 +123,7 @@ def explain_knee(points: Sequence[Point]) -> str:
     """The fitted step time and its knee in one sentence; an empty string without a good fit."""
     line = fit_step_time(points)
     knee = None if line is None else line.knee()
-    # where the line misses what was measured, or its knee lies beyond it, it would contradict the figures beside it
+    # a line that misses the measured steps, or a knee beyond them, would contradict the figures next to it
     if line is None or knee is None or not line.fits(points) or knee > max(p.batch for p in points):
         return ""
     return (

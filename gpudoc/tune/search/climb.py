@@ -1,4 +1,4 @@
-"""How memory grows with the batch, where every batch is a launch: upwards until two peaks tell a line."""
+"""How memory grows with the batch if every batch is a launch: larger batches until two peaks give a line."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from gpudoc.tune.model.memory import fit_memory
 from gpudoc.tune.trial.messages import Point, Trial
 from gpudoc.units import MIB
 
-# peaks of fresh processes that are so far apart tell a slope
+# peaks of fresh processes that differ this much give a slope
 _TELLING_BYTES = 8 * MIB
 _MOST_LAUNCHES = 7
-# a line is trusted for so many times the batch that it was drawn through: what the imports held hides the first samples
+# a line is trusted up to this many times its largest batch: memory held by the imports hides the first samples
 _MOST_AHEAD = 4
 
 
 def climb(fit: Callable[[int], Trial], *, start: int, cap: int, limit_bytes: int) -> tuple[Trial, tuple[Point, ...]]:
-    """The last trial, and the points of `start` and of larger batches, of smaller ones where that does not fit."""
+    """The last trial, and the points of `start` and larger batches, or of smaller ones if `start` does not fit."""
     points: list[Point] = []
     batch = min(start, cap)
     trial = fit(batch)

@@ -1,4 +1,4 @@
-"""The found settings against the default, in turns, and whether they are faster."""
+"""Compare the settings found with the default, in turns, and tell whether they are faster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Ask = Callable[[Side, int], TrialRequest | None]
 
 
 def compare_in_turns(session: Session[R], found: Findings, turns: Sequence[tuple[Side, int]], ask: Ask) -> None:
-    """Run the trials that `ask` names, until it names none, the time is over, or the settings found fail."""
+    """Run the trials that `ask` returns, until it returns None, the time is over, or the settings found fail."""
     for side, turn in turns:
         request = ask(side, turn)
         if request is None:
@@ -31,5 +31,5 @@ def compare_in_turns(session: Session[R], found: Findings, turns: Sequence[tuple
 
 
 def loses(gain: Gain, *, is_sure: bool) -> bool:
-    """Whether the settings found are slower or, with `is_sure`, not faster beyond what the trials differ by."""
+    """Whether the settings found are slower or, with `is_sure`, not faster by more than the trials vary."""
     return gain.ratio is not None and (gain.ratio.middle < 1 or (is_sure and gain.ratio.low <= 1))

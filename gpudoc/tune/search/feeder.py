@@ -1,4 +1,4 @@
-"""The loader's part of a search: tuned once the batch is chosen, kept in the journal as one trial."""
+"""The loader's part of a search: it is tuned once the batch is chosen, and is one trial in the journal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpudoc.tune.search.session import WorkloadSession
 from gpudoc.tune.trial.messages import End, Point, Trial, TrialRequest
 from gpudoc.workload.config import LoadedConfig
 
-# the share of the time that is left when the closing comparison has its part
+# share of the time that is left without the closing comparison's part
 _SHARE = 0.5
 LEAST_SECONDS = 4.0
 
@@ -28,7 +28,7 @@ class Feeder:
         self._loaded = loaded
 
     def __call__(self, session: WorkloadSession, plan: SearchPlan, found: Findings) -> None:
-        """Measure and choose: fills `feed`, its reasons and its trials."""
+        """Measure and choose; fills `feed`, its reasons and its trials."""
         assert found.choice is not None
         request = TrialRequest(
             kind="loader", batches=(found.choice.batch,), variant=found.variant, ranks=session.runner.ranks

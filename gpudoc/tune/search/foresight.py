@@ -1,4 +1,4 @@
-"""The first probe of the search for the largest batch, taken from the plan of a step instead of a calibration."""
+"""The first probe of the search for the largest batch, from the plan of a step instead of a calibration."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from gpudoc.tune.model.memory import MemoryLine
 from gpudoc.tune.search.session import WorkloadSession
 from gpudoc.tune.trial.messages import POLICY, RUNG, End, PlanQuestion, Trial, TrialRequest
 
-# what a trace may take: a GPT-2-small-shaped step takes under 2 s, 7 B parameters under 20 s
+# time limit of a trace: a GPT-2-small-shaped step takes under 2 s, 7 B parameters under 20 s
 PLAN_SECONDS = 15.0
 _PLAN_SHARE = 0.15
-# of one plan among several
+# time limit of a ladder, which consists of several plans
 _LADDER_SECONDS = 120.0
 _PLANNING = "planning the step's memory without running it"
 
 
 def foresee_ladder(session: WorkloadSession) -> tuple[tuple[str, int], ...]:
-    """(change, bytes) of what the plan says would make batch 1 fit on this GPU, each on top of those before it.
+    """(change, bytes) of the plan's changes that would make batch 1 fit on this GPU, each on top of those before it.
 
-    Nothing where it cannot say. The budget does not end this: it is asked where nothing that was tried fits.
+    Empty if the plan cannot say. The budget does not end this: it is asked only if nothing that was tried fits.
     """
     question = PlanQuestion(asks="ladder", limit_bytes=session.runner.limit_bytes or 0)
     request = TrialRequest(kind="plan", batches=(1,), variant=session.variant, question=question)
@@ -38,10 +38,10 @@ def foresee_policy(
     capability: tuple[int, int] | None = None,
     is_most: bool = False,
 ) -> tuple[Policy, float] | None:
-    """The cheapest activation checkpointing with which `batch` should fit into `share` of the limit, and its factor in
-    time; None where none does, where it fits without, or where the plan cannot say.
+    """The cheapest activation checkpointing with which `batch` should fit into `share` of the limit, and its time
+    factor; None if no policy fits, if the batch fits without one, or if the plan cannot say.
 
-    With `is_most` in place of `batch` the largest up to it with which any should fit.
+    With `is_most` the batch is the largest up to `batch` that should fit with any policy.
     """
     limit_bytes = int(share * (session.runner.limit_bytes or 0))
     request = TrialRequest(
@@ -60,7 +60,7 @@ def foresee_policy(
 
 
 def foresee(session: WorkloadSession, *, cap: int, capability: tuple[int, int] | None = None) -> MemoryLine | None:
-    """The memory near the largest batch as the plan sees it; None, and said, where it cannot be traced in time."""
+    """The plan's line of memory near the largest batch; None, with a message, if the step cannot be traced in time."""
     seen = session.runner.seen(session.variant)
     question = PlanQuestion(
         limit_bytes=session.runner.limit_bytes or 0,
@@ -88,5 +88,5 @@ def foresee(session: WorkloadSession, *, cap: int, capability: tuple[int, int] |
 
 
 def _told(trial: Trial, kind: str) -> dict[str, float]:
-    """What the plan answered; what other processes did during the trial is measured too."""
+    """The plan's answers; the trial's measurements also hold the load of other processes."""
     return {name.removeprefix(kind): at for name, at in trial.measured.items() if name.startswith(kind)}

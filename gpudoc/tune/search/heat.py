@@ -1,4 +1,4 @@
-"""What disturbed a GPU while a trial ran, heat or another process on it: what is timed then compares with nothing."""
+"""Disturbances of a GPU during a trial, heat or another process: timings under them cannot be compared."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Read = Callable[[], GpuCounters]
 
 
 def readers_of(ordinals: Iterable[int], machine: Machine) -> tuple[Read, ...]:
-    """What reads the counters of these GPUs (CUDA's numbers), as far as NVML tells them."""
+    """Functions that read the counters of these GPUs (CUDA's numbers), if NVML reports them."""
     gpus = (gpu_at(ordinal, machine) for ordinal in ordinals)
     addresses = [gpu.pci_address for gpu in gpus if gpu is not None and not isinstance(gpu.pci_address, Absent)]
     readers = (open_counters(address) for address in addresses)
@@ -26,8 +26,8 @@ def readers_of(ordinals: Iterable[int], machine: Machine) -> tuple[Read, ...]:
 
 
 def watched(run: Callable[[], Trial], readers: Sequence[Read]) -> Trial:
-    """The trial of `run`, with the largest share of the time in which heat cut the clocks of one of the GPUs, and that
-    in which another process computed on one."""
+    """The trial of `run`, with the largest share of time in which heat cut the clocks of one of the GPUs, and the
+    largest share in which another process computed on one."""
     telemetries = [Telemetry(read, interval_s=_LOOK_S) for read in readers]
     for telemetry in telemetries:
         telemetry.start()
@@ -47,16 +47,16 @@ def watched(run: Callable[[], Trial], readers: Sequence[Read]) -> Trial:
 
 
 def _share_hot(looks: Sequence[GpuCounters]) -> float | None:
-    """Of the looks at a GPU that was at work; None where none was."""
+    """The share of readings of a working GPU that showed heat; None if the GPU never worked."""
     reasons = [look.throttle_reasons for look in looks if not isinstance(look.throttle_reasons, Absent)]
     at_work = [one for one in reasons if "gpu_idle" not in one]
     return round(sum(not _HEAT.isdisjoint(one) for one in at_work) / len(at_work), 4) if at_work else None
 
 
 def _share_joint(looks: Sequence[GpuCounters]) -> float | None:
-    """Of the looks those that saw more processes at work than the trial's own one; None where they are not counted.
+    """The share of readings with more working processes than the trial's own one; None if they are not counted.
 
-    With MIG the driver lists those of the card's other instances too.
+    With MIG the driver also lists the processes of the card's other instances.
     """
     counts = [look.num_processes for look in looks if not isinstance(look.num_processes, Absent)]
     return round(sum(count > 1 for count in counts) / len(counts), 4) if counts else None

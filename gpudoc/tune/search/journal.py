@@ -1,4 +1,4 @@
-"""The memory of a search: one JSON line per finished trial, on disk before the next one starts.
+"""The journal of a search: one JSON line per finished trial, on disk before the next one starts.
 
 Format history: gpudoc.tune.journal.v1 (0.1.0) first released form.
 """
@@ -27,9 +27,9 @@ _MOST_BYTES = 64 << 20
 
 
 class Header(TrialPart):
-    """What a journal is about: it is used only where `key` is the same; `limit_bytes` is the memory it ran under.
+    """The identity of a journal: it is used only if `key` is the same; `limit_bytes` is the memory limit of its trials.
 
-    `start_s` are the seconds before the first trial; a run that goes on counts those of the first, to decide the same.
+    `start_s` is the time before the first trial; a resumed run uses the first run's, to make the same decisions.
     """
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True)
@@ -42,9 +42,9 @@ class Header(TrialPart):
 
 @dataclass(slots=True)
 class Journal:
-    """Finished trials by request; without a lock, or once writing failed, they are kept in memory only.
+    """Finished trials by request; they are kept in memory only without a lock, or once writing failed.
 
-    One search at a time writes a journal: `lost` says why this one does not.
+    Only one search at a time writes a journal: `lost` says why this one does not.
     """
 
     path: Path | None
@@ -56,23 +56,23 @@ class Journal:
 
     @property
     def replayed(self) -> str:
-        """One line about the trials of an earlier search that this one goes on with; '' without any."""
+        """One line about the trials that this search takes over from an earlier one; '' without any."""
         if not self.num_replayed:
             return ""
         return f"continuing with {format_count(self.num_replayed, 'trial')} of an earlier search (--fresh forgets them)"
 
     def find(self, request: TrialRequest) -> Trial | None:
-        """The finished trial of an equal request, the last of several, or None."""
+        """The last finished trial of an equal request, or None."""
         key = request.key()
         return next((trial for trial in reversed(self.trials) if trial.request.key() == key), None)
 
     def add(self, trial: Trial) -> None:
-        """Keep `trial`, on disk before returning; a disk that refuses is said in `lost`, the search goes on."""
+        """Keep `trial`, on disk before returning; if the disk refuses, `lost` says so and the search goes on."""
         self.trials.append(trial)
         self._append(trial.model_dump_json(exclude_defaults=True))
 
     def close(self) -> None:
-        """Let another search use it; what is added from now on is kept in memory only."""
+        """Let another search use the journal; later trials are kept in memory only."""
         if self._lock is not None:
             self._lock.close()
         self._lock = None
@@ -93,7 +93,7 @@ class Journal:
 def open_journal(path: Path, header: Header, *, fresh: bool = False) -> Journal:
     """The journal at `path` for `header`; another key, another schema or `fresh` empties it.
 
-    While another search has it, its trials are taken over, and this search keeps its own in memory.
+    If another search uses it, this search takes over its trials and keeps its own in memory.
     """
     journal = Journal(path, start_s=header.start_s)
     try:
@@ -108,16 +108,16 @@ def open_journal(path: Path, header: Header, *, fresh: bool = False) -> Journal:
 
 
 def _take_over(journal: Journal, header: Header, *, fresh: bool) -> None:
-    """Go on with the trials of an earlier search, or empty the journal for a new one."""
+    """Take over the trials of an earlier search, or empty the journal for a new one."""
     lock = journal._lock
     data = b"" if fresh or journal.path is None else _read(journal.path, lock)
     whole = data[: data.rfind(b"\n") + 1]
     known, kept = _parse(whole)
     if known is not None and kept is not None and (known.key, known.limit_bytes) == (header.key, header.limit_bytes):
         if kept and kept[-1].end is End.USER_ERROR:
-            # it ended that search, and may be corrected by now
+            # the error ended that search, and the user may have fixed it
             kept.pop()
-        # a speed that others disturbed is measured again, and what the budget ended may come to its end
+        # disturbed speeds are measured again, and trials that the budget ended may run to their end
         journal.trials.extend(trial for trial in kept if not (trial.is_disturbed or trial.end is End.TIME_UP))
         journal.num_replayed = len(journal.trials)
         journal.start_s = known.start_s
@@ -126,7 +126,7 @@ def _take_over(journal: Journal, header: Header, *, fresh: bool) -> None:
     if lock is None:
         return
     try:
-        # only the last line can be torn, by a kill or a full disk; cut it so that the next record starts on its own
+        # only the last line can be incomplete, after a kill or a full disk; cut it so that the next one starts a line
         os.ftruncate(lock.handle, len(whole))
     except OSError as problem:
         journal.lost = problem.strerror or str(problem)
@@ -135,13 +135,13 @@ def _take_over(journal: Journal, header: Header, *, fresh: bool) -> None:
 
 
 def find_journal(name: str, key: Mapping[str, str]) -> Path:
-    """Where the journal of a search lies: one file for each `name` and `key`."""
+    """The path of a search's journal: one file for each `name` and `key`."""
     digest = hashlib.sha256(json.dumps(dict(key), sort_keys=True).encode()).hexdigest()[:12]
     return store.folder_to_write().parent / "journals" / f"{name}-{digest}.jsonl"
 
 
 def recorded_limit(path: Path, key: Mapping[str, str]) -> int | None:
-    """The memory limit of the journal at `path` when it is about `key`; None otherwise."""
+    """The memory limit of the journal at `path` if it has this `key`; None otherwise."""
     known = _read_header(path)
     return known.limit_bytes if known is not None and known.key == key else None
 
@@ -150,7 +150,7 @@ def _read(path: Path, lock: Lock | None) -> bytes:
     if lock is None:
         return _read_unlocked(path)
     try:
-        # another descriptor, when it is closed, would end a lock that is this process's
+        # closing another descriptor would end this process's lock
         return os.pread(lock.handle, os.fstat(lock.handle).st_size, 0)
     except OSError:
         return b""
@@ -168,7 +168,7 @@ def _read_header(path: Path) -> Header | None:
 
 
 def _parse(lines: bytes) -> tuple[Header | None, list[Trial] | None]:
-    """The header and the trials of whole lines; None for what is not one of this schema."""
+    """The header and the trials of whole lines; None for a part that does not follow this schema."""
     first, *rest = lines.splitlines() or [b""]
     try:
         header = Header.model_validate_json(first, strict=True)

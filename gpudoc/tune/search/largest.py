@@ -14,38 +14,38 @@ from gpudoc.units import MIB, format_bytes
 MAX_LAUNCHES = 24
 BUDGET_ENDS = "the budget ends"
 _BISECT_AFTER = 4
-# peaks of fresh processes that are so far apart tell the slope, since each wanders by about 1 MiB
+# peaks of fresh processes that differ this much give the slope, since each varies by about 1 MiB
 _TELLING_BYTES = 8 * MIB
 _FAR_MARGIN = 0.05
 
 
 class Prober(Protocol):
-    """What the search asks for; every answer comes from fresh processes under the limit, or from the journal."""
+    """Measurements for the search; every answer comes from fresh processes under the limit, or from the journal."""
 
     def calibrate(self, cap: int) -> Trial:
-        """Ever larger batches in one process, as far as they fit without risk."""
+        """Run larger and larger batches in one process, as far as they fit without risk."""
 
     def fit(self, batch: int) -> Trial:
-        """Whether the first steps at `batch` fit, the last partial batch and an eval batch among them."""
+        """Whether the first steps at `batch` fit, including the last partial batch and an eval batch."""
 
     def steady(self, batch: int, *, steps: int) -> Trial:
-        """Whether everything training does later fits too, with `steps` more steps."""
+        """Whether the later parts of training fit too, with `steps` more steps."""
 
     def needed_bytes(self, batch: int) -> int | None:
-        """The peak at `batch` without any limit, or None when it cannot be measured."""
+        """The peak at `batch` without any limit, or None if it cannot be measured."""
 
     def can_afford(self, samples: float) -> bool:
         """Whether the budget allows steps over that many samples."""
 
     def say(self, text: str) -> None:
-        """Tell the user what is being tried and why."""
+        """Tell the user which batch is tried and why."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Largest:
-    """The largest batch and how it is known; `fails_at` is the smallest batch shown to fail, None when the cap fits.
+    """The largest batch and its proof; `fails_at` is the smallest batch that failed, None if the cap fits.
 
-    `ceiling` says why no larger one than the cap was tried.
+    `ceiling` says why no batch above the cap was tried.
     """
 
     batch: int
@@ -65,19 +65,19 @@ class Largest:
 
     @property
     def proof(self) -> str:
-        """How it is known, in words that stand behind it."""
+        """How the batch is known, as words that follow it."""
         if not self.is_proved:
             return "run, but not proved"
         return "proved from both sides" if self.fails_at is not None else f"proved from below: {self.ceiling}"
 
     @property
     def is_proved(self) -> bool:
-        """Whether both certificates stand: it ran, and its neighbour failed or it is the cap."""
+        """Whether both sides are proved: the batch ran, and its neighbour failed or it is the cap."""
         return self.complete and (self.batch == self.cap or self.fails_at is not None)
 
 
 class NothingFitsError(GpudocError):
-    """Not even batch 1 fits: `needed_bytes` is its peak without a limit, None when that cannot be measured."""
+    """Not even batch 1 fits: `needed_bytes` is its peak without a limit, None if that cannot be measured."""
 
     def __init__(self, message: str, *, hint: str, needed_bytes: int | None, limit_bytes: int) -> None:
         super().__init__(message, hint=hint, exit_code=ExitCode.BAD_ANSWER)
@@ -86,7 +86,7 @@ class NothingFitsError(GpudocError):
 
 
 def predict_largest(prober: Prober, *, limit_bytes: int, cap: int) -> int | None:
-    """The largest batch that one calibrating process predicts: 0 when batch 1 fails, None when memory does not grow."""
+    """The largest batch that one calibrating process predicts: 0 if batch 1 fails, None if memory does not grow."""
     search = _Search(prober, limit_bytes, cap)
     try:
         search.calibrate()
@@ -96,10 +96,10 @@ def predict_largest(prober: Prober, *, limit_bytes: int, cap: int) -> int | None
 
 
 def find_largest(prober: Prober, *, limit_bytes: int, cap: int, expected: MemoryLine | None = None) -> Largest:
-    """Run the search; NothingFitsError when not even batch 1 fits, TimeUpError when there was no time for one batch.
+    """Run the search; NothingFitsError if not even batch 1 fits, TimeUpError if there was no time for one batch.
 
-    With an `expected` line the first probe is where it says that memory ends; without one, or when that fails, one
-    process calibrates first.
+    With an `expected` line, the first probe is at the batch where the line meets the limit; without one, or if that
+    probe fails, one process calibrates first.
     """
     search = _Search(prober, limit_bytes, cap)
     if expected is None or not search.starts_at(expected):
@@ -108,7 +108,7 @@ def find_largest(prober: Prober, *, limit_bytes: int, cap: int, expected: Memory
 
 
 def settle_largest(prober: Prober, found: Largest, *, steps: int) -> Largest:
-    """Run the whole script on the found batch; when that fails for memory, the largest batch that passes it all."""
+    """Run the whole script on the found batch; find the largest batch that passes it if that runs out of memory."""
     trial = prober.steady(found.batch, steps=steps)
     found.launches += 1 if trial.end.is_memory else 0
     if trial.fits or trial.end is End.LEAK:
@@ -126,7 +126,7 @@ def settle_largest(prober: Prober, found: Largest, *, steps: int) -> Largest:
     near = step = max(1, found.batch // 100)
     low, high, proved = 0, found.batch, 0
     while found.launches < MAX_LAUNCHES and high > 1 and proved < max(1, low) and _may_try(prober, low):
-        # beside the smallest batch that fails nothing is left to search: the whole script at once
+        # next to the smallest batch that fails, nothing is left to search: run the whole script at once
         batch = low if low and high - low <= near else (low + high) // 2 if low else max(1, high - step)
         whole = high - batch <= near
         attempt = prober.steady(batch, steps=steps if whole else 2)
@@ -163,12 +163,12 @@ class _Search:
         self._found = Largest(batch=0, cap=cap, limit_bytes=limit_bytes)
 
     def starts_at(self, expected: MemoryLine) -> bool:
-        """One probe where the expected line meets the limit; whether it ran, and the line now goes through it."""
+        """Whether one probe ran at the batch where the expected line meets the limit; the line then goes through it."""
         batch = max(1, min(self._found.cap, expected.largest(self._limit)))
         self._line = expected
         self._found.predicted = batch
         if not self._prober.can_afford(4.0 * batch):
-            # the line stands for what is predicted; what one process reaches in the time is shown instead
+            # the line still gives the prediction; one process then shows which batch it reaches in the time
             return False
         self._try(batch)
         if self._low == 0:
@@ -182,10 +182,10 @@ class _Search:
         return self._found.predicted
 
     def calibrate(self) -> None:
-        """One process that goes up while nothing can go wrong, and the first line."""
+        """Run one process with rising batches as far as they are safe, and fit the first line."""
         trial = self._prober.calibrate(self._found.cap)
         self._found.launches += 1
-        # peaks of a process that ran other batches before are a little high: the first prediction errs on the safe side
+        # peaks are a little high in a process that ran other batches before: the first prediction is on the safe side
         self._points = trial.points
         if trial.end is End.TIME_UP:
             self._is_late = True
@@ -206,7 +206,7 @@ class _Search:
             self._found.predicted = min(self._found.cap, self._line.largest(self._limit))
 
     def probe(self) -> Largest:
-        """Probes in fresh processes until both sides are shown, or the budget is used up."""
+        """Probe in fresh processes until both sides are proved, or the budget is used up."""
         while self._found.launches < MAX_LAUNCHES:
             batch = self._propose()
             if batch is None:
@@ -259,7 +259,7 @@ class _Search:
             self._line = self._line.through(last, self._fresh[last])
 
     def _propose(self) -> int | None:
-        """The next batch to try; None when nothing is left to show."""
+        """The next batch to try; None if nothing is left to prove."""
         cap, low, high = self._found.cap, self._low, self._high
         if low >= cap:
             return None
@@ -275,7 +275,7 @@ class _Search:
         self._num_inside += 1
         if self._num_inside > _BISECT_AFTER:
             return (low + high) // 2
-        # a prediction outside of what is known is wrong: further off from it each time that it was
+        # a prediction outside the known interval is wrong: each time, the next batch moves further away from it
         step = gap << (self._num_inside - 1)
         if predicted <= low:
             return min(low + step, high - 1)
@@ -288,10 +288,10 @@ class _Search:
         if low == 0:
             return cap if predicted >= cap else max(1, predicted - gap // 2)
         if predicted <= low + gap:
-            # the prediction is as good as reached: show that the next one fails, further off each time it does not
+            # the prediction is nearly reached: prove that the next batch fails, and step further each time it does not
             surplus = max(0, self._num_fits - 3)
             return min(cap, low + (gap << surplus))
-        # far beyond what was measured even a good slope misses: a little less fits, and tells the rest
+        # far beyond the measured batches even a good slope misses: a slightly smaller batch fits and improves the line
         margin = int(_FAR_MARGIN * predicted) if predicted > 2 * low and gap > 1 and predicted < cap else gap // 2
         return min(cap, max(low + 1, predicted - margin))
 
@@ -318,7 +318,7 @@ class _Search:
         )
 
     def _give_up(self, batch: int) -> None:
-        """The budget does not reach: keep what was run, say what is predicted."""
+        """End the search because the budget is used up: keep the batches that ran, and name the prediction."""
         self._found.complete = False
         if self._low == 0:
             self._low = max((point.batch for point in self._points), default=0)
@@ -346,7 +346,7 @@ class _Search:
 
 
 def _nothing_fits(prober: Prober, limit_bytes: int, trial: Trial) -> NothingFitsError:
-    """Not even batch 1: by how much, and what would make it fit."""
+    """The error for a batch 1 that does not fit: how much is missing, and what would make it fit."""
     needed = prober.needed_bytes(1)
     if needed is None:
         missing = f"it failed in {trial.stage}: {trial.detail[:200]}"

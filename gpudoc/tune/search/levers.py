@@ -18,14 +18,14 @@ from gpudoc.tune.search.session import WorkloadSession, why_rejected
 from gpudoc.tune.search.variants import LEVERS, SLEEPING, Abilities, Lever
 from gpudoc.tune.trial.messages import End, Trial, TrialRequest, Variant
 
-# of the budget: when no lever is begun any more, and what the last one leaves
+# shares of the budget: no lever is begun with less left, and the last one must leave this much
 _LEAST_LEFT, _KEPT_FOR_THE_BATCH = 0.4, 0.3
 _TIMED_STEPS = 6
 
 
 @dataclass(frozen=True, slots=True)
 class _Check:
-    """Whether a variant trains as the reference does, with the numbers and in words."""
+    """Whether a variant trains like the reference, in numbers and in words."""
 
     agrees: bool
     losses: LossDeviation | None
@@ -33,7 +33,7 @@ class _Check:
 
 
 def try_variants(session: WorkloadSession, plan: SearchPlan, found: Findings, timed_s: float) -> None:
-    """Fill `variant` and `tried`, at one batch, with data that is ready, timed for `timed_s` seconds each."""
+    """Fill `variant` and `tried` at one batch with data that is ready; each lever is timed for `timed_s` seconds."""
     abilities = _beside_others(plan.abilities, found.defaults)
     if not any(lever.is_worth_a_trial(abilities, plan.goal, found.variant) for lever in LEVERS):
         return
@@ -57,7 +57,7 @@ def try_variants(session: WorkloadSession, plan: SearchPlan, found: Findings, ti
 
 @dataclass(slots=True)
 class _Climb:
-    """Tries levers on top of the best so far: its last trial, and how far its losses may lie from the reference's."""
+    """Tries levers on top of the best so far: `best` is its last trial, `tolerance` how far its losses may differ."""
 
     session: WorkloadSession
     plan: SearchPlan
@@ -67,9 +67,9 @@ class _Climb:
     tolerance: float
 
     def take(self, lever: Lever) -> Trial | None:
-        """The lever's trial, None without time for it; kept when it wins.
+        """The lever's trial, None if there is no time for it; the lever is kept if it wins.
 
-        One that loses while its threads spin next to other processes is tried once more with threads that sleep.
+        A lever that loses while its threads spin next to other processes is tried once more with threads that sleep.
         """
         trial = self._try(lever)
         if trial is None or not self._spins(trial):
@@ -95,7 +95,7 @@ class _Climb:
         session.say(f"  {row.why}")
         if row.kept:
             found.variant, self.tolerance = variant, tolerance
-        # what comes next is held against what was measured last
+        # the next lever is compared with the last trial of the best variant
         runs = (t for t in reversed(found.variants) if t.fits and t.request.variant == found.variant)
         self.best = next(runs, self.best)
         return trial
@@ -105,7 +105,7 @@ class _Climb:
         return self.found.variants[-1]
 
     def _spins(self, trial: Trial) -> bool:
-        """Whether this lever was tried, lost, and its threads spun meanwhile for CPUs on which others computed."""
+        """Whether this lever lost while its threads spun for CPUs on which other processes computed."""
         row = self.found.tried[-1]
         lost = row.times is not None and row.times < 1 and agree(row.losses)
         abilities = _beside_others(self.plan.abilities, [trial])
@@ -113,7 +113,7 @@ class _Climb:
 
 
 def give_up(found: Findings, why: str, brief: str = "not faster with your data") -> None:
-    """What was kept is not used after all, and why; `brief` is the same in a few words."""
+    """Reject the kept levers after all, with the reason; `brief` is the reason in a few words."""
     found.tried = [
         row.model_copy(update={"kept": False, "why": f"{row.why}, but rejected: {why}", "rejected": brief})
         if row.kept
@@ -123,15 +123,15 @@ def give_up(found: Findings, why: str, brief: str = "not faster with your data")
 
 
 def _beside_others(abilities: Abilities, trials: Sequence[Trial]) -> Abilities:
-    """The abilities with whether threads spun for CPUs on which others computed during these trials."""
+    """The abilities, updated with whether threads spun for CPUs that other processes used during these trials."""
     noise = noise_of(trials)
     return abilities if noise is None else replace(abilities, threads_spin=may_sleep(noise.most_cpus))
 
 
 def _reference(session: WorkloadSession, request: TrialRequest, plain: Trial) -> Reference | None:
-    """The losses to compare with; None where the plain variant does not run at this batch.
+    """The losses to compare with; None if the plain variant does not run at this batch.
 
-    GpudocError where a loss is NaN or infinite: no speed of a step that learns nothing is worth a profile.
+    GpudocError if a loss is NaN or infinite: the speed of a step that learns nothing is not worth a profile.
     """
     if not plain.fits:
         return None
@@ -151,12 +151,12 @@ def _reference(session: WorkloadSession, request: TrialRequest, plain: Trial) ->
 
 
 def _can_afford(session: WorkloadSession, plan: SearchPlan, found: Findings, lever: Lever, variant: Variant) -> bool:
-    """Whether the trial leaves enough of the budget; a compiled one takes what the last one took."""
+    """Whether the trial leaves enough of the budget; a compiled trial is expected to take as long as earlier ones."""
     expected_s = session.runner.expected_s(plan.reference, steps=_TIMED_STEPS + LEAST_STEPS, variant=variant)
     if lever.family == "compile":
         expected_s = max([expected_s, *(t.seconds for t in found.variants if t.request.variant.compile)])
     if lever is SLEEPING:
-        # beside other work nothing that comes later promises as much
+        # while other processes compute, no later lever promises as much
         return expected_s <= session.free_s
     after_s = session.left_s - expected_s
     return session.left_s >= _LEAST_LEFT * session.budget_s and after_s >= _KEPT_FOR_THE_BATCH * session.budget_s
@@ -170,7 +170,7 @@ def _check(reference: Reference | None, trial: Trial, tolerance: float) -> _Chec
 
 
 def row_of(lever: Lever, trial: Trial, times: float | None, check: _Check | None, is_faster: bool) -> VariantTrial:
-    """What came of a lever, in numbers and in one line; without a `check` its losses are not compared."""
+    """The result of a lever, in numbers and in one line; its losses are not compared without a `check`."""
     agrees = check is None or check.agrees
     is_kept = trial.fits and is_faster and agrees
     verdict = "kept" if is_kept else "not used"
@@ -195,7 +195,7 @@ def row_of(lever: Lever, trial: Trial, times: float | None, check: _Check | None
 
 
 def _rejected(trial: Trial, times: float | None, *, agrees: bool) -> str:
-    """In a few words why a lever is not used."""
+    """A few words on why a lever is not used."""
     if not trial.fits:
         return "it failed"
     if not agrees:
@@ -206,7 +206,7 @@ def _rejected(trial: Trial, times: float | None, *, agrees: bool) -> str:
 
 
 def plain_request(session: WorkloadSession, plan: SearchPlan, variant: Variant, timed_s: float) -> TrialRequest:
-    """Steps at the reference batch with data that is ready: what every lever is held against."""
+    """The trial to compare every lever with: steps at the reference batch with data that is ready."""
     return TrialRequest(
         kind="variant",
         batches=(plan.reference,),

@@ -1,4 +1,4 @@
-"""What others disturbed is measured again: one rule for the trials of a config and the launches of a script."""
+"""Measure disturbed trials again: one rule for the trials of a config and the launches of a script."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from gpudoc.tune.search.choose import is_faster
 from gpudoc.tune.search.heat import Read, watched
 from gpudoc.tune.trial.messages import RUNS, Trial, TrialRequest
 
-# how often one is measured again, and what all of that may take of the budget
+# how often a trial is measured again, and the share of the budget for all repetitions
 _MOST, _SHARE = 2, 0.15
 
 
 @dataclass(slots=True)
 class Repetition:
-    """What measuring again has taken so far, and whether the machine stayed busy all the same.
+    """The time for repetitions so far, and whether the machine stayed busy during them.
 
-    `readers` are those of the GPUs that the trials run on.
+    `readers` read the counters of the GPUs that the trials run on.
     """
 
     readers: Sequence[Read] = ()
@@ -34,9 +34,9 @@ class Repetition:
         say: Callable[[str], None],
         left_s: Callable[[], float] = lambda: math.inf,
     ) -> Trial:
-        """The trial that `run` makes, made up to three times while others disturb it and the budget allows.
+        """The trial of `run`, which runs up to three times while other work disturbs it and the budget allows.
 
-        It is the least disturbed, with the seconds of all. A machine that stays busy is believed: what follows runs
+        It is the least disturbed one, with the seconds of all runs. If the machine stays busy, later trials run only
         once.
         """
         best = watched(run, self.readers)
@@ -57,10 +57,10 @@ class Repetition:
 
 
 def wins(other: Trial, plain: Trial, run: Callable[[TrialRequest], Trial]) -> bool:
-    """Whether the other is faster beyond doubt, also than the plain one when `run` measures that once more after it.
+    """Whether `other` is surely faster than `plain`, also after `run` has measured `plain` once more.
 
-    What slowed the plain one, seen or not, may have ended before the other one began. Where others disturbed one of
-    them, the other one has to show it twice, too.
+    A disturbance that slowed `plain`, seen or not, may have ended before `other` began. If one of them was disturbed,
+    `other` must be faster in a second run, too.
     """
     after, before = [other], [plain]
     if plain.fits and is_faster(after, before):

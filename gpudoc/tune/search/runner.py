@@ -1,4 +1,4 @@
-"""What runs the trials of a search, and what is known of how long they take: one protocol, and a workload's runner."""
+"""Runners of a search's trials, and how long trials take: one protocol, and a workload's runner."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from gpudoc.tune.trial.messages import RUNS, End, Point, Trial, TrialRequest, Va
 FIT_STEPS = 3
 _SILENCE_FACTOR = 20.0
 _TIMED_AT_ONE_BATCH = ("default", "variant", "joint")
-# where nothing but a fit answers the question
+# kinds of trials for which only a fit is an answer
 _MUST_FIT = ("calibrate", "fit", "steady")
-# what fails in a trace may well run: it is not said of the user's code
+# code that fails in a trace may still run, so the failure is not blamed on the user's code
 _UNPLANNED: Mapping[str, object] = {"end": End.SIGNAL, "traceback": ""}
 
 
 class Runner(Protocol):
-    """Runs trials on one device under one limit: of a workload in processes of ours, or of a command with the hook."""
+    """Runs trials on one device under one limit: a workload in gpudoc's own processes, or a command with the hook."""
 
     @property
     def device(self) -> str:
@@ -38,15 +38,15 @@ class Runner(Protocol):
 
     @property
     def limit_bytes(self) -> int | None:
-        """The memory that a trial may have; None where that is not known."""
+        """The memory that a trial may have; None if unknown."""
 
     @property
     def samples_per_s(self) -> float | None:
-        """Samples per second of one rank in the last trial that measured it; None before any did."""
+        """Samples per second of one rank in the last trial that measured it; None before the first."""
 
     @property
     def overhead_s(self) -> float:
-        """Seconds of a typical trial besides those that its batch adds; 0 while unknown."""
+        """Seconds of a typical trial without the time for its batch; 0 while unknown."""
 
     @property
     def fit_steps(self) -> int:
@@ -54,34 +54,34 @@ class Runner(Protocol):
 
     @property
     def reference(self) -> int | None:
-        """The batch to start from where each is a launch; None where one process goes through ever larger ones."""
+        """The batch to start from if each batch is a launch; None if one process runs larger and larger batches."""
 
     def cost_s(self, request: TrialRequest) -> float:
-        """Seconds until the trial has ended with all its processes; 0 where nobody knows."""
+        """Seconds until the trial has ended with all its processes; 0 if unknown."""
 
     def run(self, request: TrialRequest, deadline: Deadline, *, left_s: float, most_s: float | None = None) -> Trial:
-        """The trial, ended by the deadline; `left_s` is what the budget has, `most_s` what this one may take of it."""
+        """Run the trial until the deadline at most; `left_s` is left of the budget, `most_s` limits this trial."""
 
     def learn(self, trial: Trial) -> None:
-        """Take from a finished trial what the next ones should take."""
+        """Update the expected times from a finished trial."""
 
     def error_of(self, trial: Trial, base: Variant, left_s: float) -> GpudocError | None:
-        """The error that ends the search after this trial; None where its failure is an answer."""
+        """The error that ends the search after this trial; None if its failure is an answer."""
 
     def release(self) -> None:
         """End the processes that rest between two trials."""
 
 
 class VariantFailedError(TrialFailedError):
-    """A trial failed under a variant that nobody asked for, so that the search can go on without it."""
+    """A trial failed under a variant that the user did not ask for, so that the search can go on without it."""
 
 
 @dataclass(slots=True, kw_only=True)
 class WorkloadRunner:
     """Runs the trials of one workload; satisfies `Runner`.
 
-    A fit on a CPU leaves its process resting, so that a longer run at that batch goes on in it. `start_s` is what a
-    process of another environment takes to begin.
+    A fit on a CPU leaves its process resting, so that a longer run at that batch continues in it. `start_s` is the time
+    to start a process with another environment.
     """
 
     launcher: Launcher
@@ -112,21 +112,21 @@ class WorkloadRunner:
         return median(self._overheads_s) if self._overheads_s else 0.0
 
     def limit_to(self, limit_bytes: int) -> None:
-        """Give every rank at most so much from now on."""
+        """Limit every rank to at most `limit_bytes` from now on."""
         self.where = replace(self.where, limit_bytes=min(self.where.limit_bytes or limit_bytes, limit_bytes))
 
     def seen(self, variant: Variant) -> Point | None:
-        """What steps under a variant have shown of memory already; None before any ran."""
+        """The memory that steps under a variant have shown already; None before any ran."""
         return self._seen.get(variant)
 
     def expected_s(self, batch: int, *, steps: int, variant: Variant | None = None) -> float:
-        """Seconds that a trial of that many steps should take; an environment's first one starts a process."""
+        """Seconds that a trial of `steps` steps should take; an environment's first trial also starts a process."""
         is_cold = variant is not None and variant.environment not in self._warm
         steps_s = steps * batch / self.samples_per_s if self.samples_per_s else 0.0
         return self.overhead_s + steps_s + (self.start_s if is_cold else 0.0)
 
     def cost_s(self, request: TrialRequest) -> float:
-        """The same of a request; of the first trial nobody knows."""
+        """The same for a request; 0 for the first trial, whose time is unknown."""
         if not self._overheads_s:
             return 0.0
         # a plan runs no step, and a process that calibrates goes up from batch 1 and ends itself
@@ -166,7 +166,7 @@ class WorkloadRunner:
         return ended.model_copy(update={"request": request, "seconds": round(ended.seconds - before_s, 3)})
 
     def learn(self, trial: Trial) -> None:
-        """Its speed, what it took besides its steps, and what the default's steps took of memory."""
+        """Learn the trial's speed, its time outside the steps, and the memory of the default's steps."""
         request, last = trial.request, trial.points[-1] if trial.points else None
         self._warm.add(request.variant.environment)
         if last is not None and request.kind in _TIMED_AT_ONE_BATCH:
@@ -181,7 +181,7 @@ class WorkloadRunner:
             self._seen[request.variant] = last
 
     def error_of(self, trial: Trial, base: Variant, left_s: float) -> GpudocError | None:
-        """What fails under `base` is the user's error; under another variant, a VariantFailedError."""
+        """The user's error if the trial failed under `base`; a VariantFailedError if under another variant."""
         if trial.request.unlimited:
             return None
         hangs = trial.end in (End.HANG, End.TIME_UP) and trial.request.kind in _MUST_FIT and left_s > 0
@@ -196,7 +196,7 @@ class WorkloadRunner:
             self._resting = None
 
     def _where(self, request: TrialRequest, deadline: Deadline, left_s: float, most_s: float | None) -> Where:
-        """Where the trial runs, with a patience that grows with the steps' expected time while the budget allows it."""
+        """The place of the trial, with a patience that grows with the steps' expected time if the budget allows it."""
         where = replace(self.where, deadline=deadline)
         if request.unlimited:
             where = replace(where, limit_bytes=None)

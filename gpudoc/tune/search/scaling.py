@@ -1,4 +1,4 @@
-"""Measuring how training scales: which ranks, under which settings, one trial after the other, each in the journal."""
+"""Measure how training scales: the numbers of ranks, their settings, one trial after the other into the journal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LEAST_S, _MOST_S = 1.0, 15.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingSettings:
-    """What every rank runs with, and one sentence about where that comes from."""
+    """The settings of every rank, and one sentence about their source."""
 
     batch: int
     variant: Variant = field(default_factory=Variant)
@@ -45,16 +45,16 @@ class ScalingResult:
 
     @property
     def exit_code(self) -> ExitCode:
-        """0; 1 when no two numbers of ranks could be compared; 130 after Ctrl+C."""
+        """0; 1 if no two numbers of ranks could be compared; 130 after Ctrl+C."""
         if self.interrupted:
             return ExitCode.INTERRUPTED
         return ExitCode.OK if self.scaling.is_answered else ExitCode.BAD_ANSWER
 
 
 def most_ranks(asked: str | None, chosen: int, *, on_gpu: bool, one_gpu: bool, num_gpus: int) -> int:
-    """The most ranks to measure; GpudocError (exit 2) where there is nothing that one rank could be compared with.
+    """The most ranks to measure; GpudocError (exit 2) if one rank could not be compared with anything.
 
-    `chosen` is what --gpus comes to, every GPU without it; on a CPU it is a rank for every CPU, at most 8.
+    `chosen` is the number from --gpus, every GPU without it; on a CPU the default is a rank for every CPU, at most 8.
     """
     most = chosen
     if not on_gpu and asked in (None, "auto"):
@@ -73,20 +73,20 @@ def most_ranks(asked: str | None, chosen: int, *, on_gpu: bool, one_gpu: bool, n
 
 
 def counts_up_to(most: int) -> tuple[int, ...]:
-    """1, 2, 4, 8 and on, and `most` itself."""
+    """The powers of two up to `most`, and `most` itself."""
     powers = [1 << n for n in range(most.bit_length()) if 1 << n <= most]
     return tuple(powers if powers[-1] == most else [*powers, most])
 
 
 def hardware_of(told: Inspection, limit_bytes: int | None) -> Hardware:
-    """The machine as training under that limit, if any, will name it."""
+    """The machine as training names it under this limit, if any."""
     return told.hardware if limit_bytes is None else told.hardware.model_copy(update={"memory_bytes": limit_bytes})
 
 
 def tuned_settings(
     hardware: Hardware, workload: WorkloadKey, counts: Sequence[int], train: Train, cap: int
 ) -> ScalingSettings:
-    """The settings of a profile that fits here, one for more ranks before one for fewer; else the config's own."""
+    """The settings of a profile that fits here, preferably for more ranks; otherwise the config's own."""
     for count in reversed(counts):
         found = match(hardware.model_copy(update={"count": count}), workload)
         if found is not None and found.kind == "tuned":
@@ -115,7 +115,7 @@ def _of_profile(profile: Profile, name: str, cap: int) -> ScalingSettings:
 
 
 class ScalingStage:
-    """Runs the trials and keeps what they showed; `result` may be asked for at any time, also after Ctrl+C."""
+    """Runs the trials and keeps their results; `result` can be called at any time, also after Ctrl+C."""
 
     def __init__(
         self,
@@ -139,15 +139,15 @@ class ScalingStage:
         self._alone: dict[int, Trial] = {}
 
     def run(self) -> None:
-        """Measure one number of ranks after the other, as far as the budget reaches."""
+        """Measure one number of ranks after the other, until the budget ends."""
         say = self._session.progress.say
-        # what is measured was chosen before: when it fails, nothing else is looked for
+        # the measured settings were chosen before: if they fail, no others are tried
         self._session.base = self._settings.variant
         say(f"scaling: micro batch {self._settings.batch} on each of {', '.join(map(str, self._counts))} ranks")
         if self._settings.told:
             say(f"  {self._settings.told}")
         for count in self._counts:
-            # one point alone answers nothing: the second is begun as long as any time is left
+            # a single point is not an answer: the second is begun as long as any time is left
             if len(self._points) > 1 and self._session.left_s < self._seconds:
                 left = [n for n in self._counts if n >= count]
                 self._notes.append(f"{', '.join(map(str, left))} ranks were not measured: the budget is used up")
@@ -155,7 +155,7 @@ class ScalingStage:
             self._measure(count)
 
     def result(self, model: str) -> Scaling:
-        """What is known so far."""
+        """The result so far."""
         setup = Setup(
             model=model,
             on_gpu=self._on_gpu,
@@ -185,7 +185,7 @@ class ScalingStage:
 
     @property
     def _seconds(self) -> float:
-        """Seconds of measuring per trial: from the whole time for it, so that a search that goes on asks the same."""
+        """Seconds of measuring per trial, from the whole time for it, so that a resumed search requests the same."""
         num_trials = 2 * len(self._counts) - 1
         return min(_MOST_S, max(_LEAST_S, _SHARE * self._budget_s / num_trials))
 
@@ -203,7 +203,7 @@ class ScalingStage:
             self._notes.append(f"{count} ranks share {cpus_usable():g} CPUs")
 
     def _run_alone(self, threads: int) -> Trial:
-        """One rank with that many threads: what several of them are compared with."""
+        """The trial of one rank with `threads` threads, to compare several ranks with."""
         if threads not in self._alone:
             fewer = None if threads == self._num_threads else threads
             why = "one rank alone" + (f" with {format_count(threads, 'thread')}" if not self._on_gpu else "")
@@ -224,7 +224,7 @@ class ScalingStage:
 
 
 def limited_for(session: WorkloadSession, most: int, free_bytes: int, asked: int | None) -> WorkloadSession:
-    """The session with room for `most` ranks on one host; what was asked for holds for each of them as it is."""
+    """The session with room for `most` ranks on one host; a memory limit of the user applies to each rank unchanged."""
     if session.runner.device != "cpu" or asked is not None:
         return session
     session.runner.limit_to(free_bytes // 2 // most)

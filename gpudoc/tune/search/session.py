@@ -1,4 +1,4 @@
-"""One search under way: asks for trials, keeps them in the journal, counts what they cost against the budget."""
+"""One search under way: it asks for trials, keeps them in the journal, and counts their cost against the budget."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _IN_WORDS = {
     "speed": "speed",
     "joint": "the choice with your data",
 }
-# whose answer is for the search alone
+# kinds of trials whose results only the search uses
 _UNSAID = ("plan", "alike")
 
 
@@ -38,10 +38,10 @@ _UNSAID = ("plan", "alike")
 class Session(Generic[R]):
     """Runs the trials of one search under one limit; satisfies `largest.Prober`.
 
-    What is in the journal is not run again, and its seconds count as spent, once: a search that goes on decides the
-    same. A trial that cannot end before the `deadline` is not begun. `reserved_s` is kept for what must come at the
-    end. Trials of a batch run under `variant`, fed by `feed` (None: as the runner has it), with accumulation below
-    `accumulate_below`; `enough` are the steady steps that will do under a variant. `base` is what the user asked for.
+    Trials in the journal are not run again, and their seconds count as spent once, so that a resumed search makes the
+    same decisions. A trial that cannot end before the `deadline` is not begun. `reserved_s` is kept for the mandatory
+    trials at the end. Trials of a batch run under `variant`, fed by `feed` (None: the runner's own), with accumulation
+    below `accumulate_below`; `enough` holds the steady steps that suffice per variant. `base` is the user's variant.
     """
 
     runner: R
@@ -67,28 +67,28 @@ class Session(Generic[R]):
         self._kept_at_s = self.deadline.clock()
 
     def go_on_until(self, deadline: Deadline) -> None:
-        """Have the time up to a later end for what comes now."""
+        """Continue with a later deadline and its budget."""
         self.deadline, self.budget_s = deadline, deadline.budget_s
 
     @property
     def left_s(self) -> float:
-        """Seconds of the budget that are left; negative when it is overdrawn."""
+        """Seconds of the budget that are left; negative if it is overdrawn."""
         return min(self.budget_s - self.spent_s, self.deadline.left_s)
 
     @property
     def free_s(self) -> float:
-        """Seconds that are left without the reserve; negative when the reserve is touched."""
+        """Seconds that are left without the reserve; negative if the reserve is in use."""
         return self.left_s - self.reserved_s
 
     def can_run(self, request: TrialRequest) -> bool:
-        """Whether the trial can end in the time that is left, the reserve included; a known one takes none."""
+        """Whether the trial can end in the time that is left, including the reserve; a known trial takes no time."""
         is_known = self.journal.find(request) is not None
         return is_known or (self.left_s > 0 and self.runner.cost_s(request) <= self.left_s)
 
     def run(self, request: TrialRequest, why: str = "", *, most_s: float | None = None) -> Trial:
-        """The trial of `request`, from the journal or run now; GpudocError when the user's own code fails.
+        """The trial of `request`, from the journal or run now; GpudocError if the user's own code fails.
 
-        `most_s` is what it may take, where that is less than what is left.
+        `most_s` limits its time, if that is less than the time left.
         """
         known = self.journal.find(request)
         if known is None:
@@ -99,7 +99,7 @@ class Session(Generic[R]):
             self._advance(request)
             known = self.again.least_disturbed(
                 lambda: self.runner.run(request, self.deadline, left_s=self.left_s, most_s=most_s),
-                # where nothing is chosen for its speed, what others disturb is only said
+                # disturbance by other processes is only reported if nothing is chosen for its speed
                 budget_s=self.budget_s if self.repeats else 0.0,
                 left_s=lambda: self.left_s,
                 say=self.say,
@@ -110,7 +110,7 @@ class Session(Generic[R]):
         return self._account(known)
 
     def _keep(self, trial: Trial) -> Trial:
-        """The trial as it stands in the journal: with all the seconds since the one before, if these are more."""
+        """Add the trial to the journal, with all seconds since the previous one if these are more."""
         now_s = self.deadline.clock()
         trial = trial.model_copy(update={"seconds": round(max(trial.seconds, now_s - self._kept_at_s), 3)})
         self._kept_at_s = now_s
@@ -134,7 +134,7 @@ class Session(Generic[R]):
         return None if known is None else self._account(known)
 
     def calibrate(self, cap: int) -> Trial:
-        """Ever larger batches, as far as they fit without risk: in one process, or each in a launch."""
+        """Run larger and larger batches, as far as they fit without risk: in one process, or each in a launch."""
         request = self.request("calibrate", cap, steps=1)
         limit_bytes = self.runner.limit_bytes or 0
         start = self.runner.reference
@@ -149,19 +149,19 @@ class Session(Generic[R]):
         return self.run(self.request("fit", batch, steps=self.runner.fit_steps))
 
     def steady(self, batch: int, *, steps: int) -> Trial:
-        """What training does later at `batch`: a checkpoint where there is one, and more steps."""
+        """The later part of training at `batch`: a checkpoint if there is one, and more steps."""
         enough = self.enough.get(self.variant, 0)
         request = self.request("steady", batch, steps=steps, enough=enough)
         fewer = f", {enough} of them where memory stays as it is" if enough else ""
         return self.run(request, f"steady state at batch {batch}: {steps} more steps{fewer}")
 
     def needed_bytes(self, batch: int) -> int | None:
-        """The peak at `batch` without any limit, or None when even that fails."""
+        """The peak at `batch` without any limit, or None if even that fails."""
         point = self.run(self.request("fit", batch, steps=2, unlimited=True)).point(batch)
         return None if point is None else point.peak_bytes
 
     def can_afford(self, samples: float) -> bool:
-        """Whether steps over `samples` samples end within what the search for the largest batch may take."""
+        """Whether steps over `samples` samples end within the time for the search for the largest batch."""
         rate = self.runner.samples_per_s
         if rate is None and not self.runner.overhead_s:
             return True
@@ -169,7 +169,7 @@ class Session(Generic[R]):
         return seconds <= min(self.share_s - self.spent_s, self.left_s)
 
     def say(self, text: str) -> None:
-        """Tell the user what is being tried and why."""
+        """Tell the user which trial runs and why."""
         self.progress.say(text)
 
     def release(self) -> None:
@@ -186,7 +186,7 @@ class Session(Generic[R]):
         threads: int | None = None,
         unlimited: bool = False,
     ) -> TrialRequest:
-        """A trial of one batch under what was chosen so far."""
+        """A trial of one batch with the choices so far."""
         return TrialRequest(
             kind=kind,
             batches=(batch,),
@@ -222,7 +222,7 @@ class Session(Generic[R]):
         self.deadline.show(self.progress, self._status(request))
 
     def _status(self, request: TrialRequest) -> str:
-        """What is tried now, the speed to beat, and the last peak against the limit."""
+        """The current trial, the speed to beat, and the last peak against the limit."""
         ends = [str(batch) for batch in dict.fromkeys((*request.batches[:1], *request.batches[-1:]))]
         at = f", batch {' to '.join(ends)}" if ends else ""
         parts = [f"trial {len(self.journal.trials) + 1}: {_IN_WORDS.get(request.kind, request.kind)}{at}"]
@@ -241,18 +241,18 @@ WorkloadSession: TypeAlias = Session[WorkloadRunner]
 
 
 def not_begun(request: TrialRequest) -> Trial:
-    """The trial of a request for which no time is left; it is in no journal."""
+    """The trial of a request for which no time is left; it is not added to the journal."""
     return Trial(request=request, end=End.TIME_UP, detail="no time was left for it", stage="start")
 
 
 def why_rejected(trial: Trial) -> str:
-    """In one line why a trial's variant is not used: what failed, and where."""
+    """One line on why a trial's variant is not used: the failure, and its stage."""
     what = trial.detail if trial.end is End.USER_ERROR else f"{trial.end.told}: {trial.detail}"
     return f"rejected, it failed in {trial.stage}: {what[:200]}"
 
 
 def describe_trial(trial: Trial) -> str:
-    """One line: what was run, how it ended, memory, speed and waiting."""
+    """One line on a trial: its kind and batch, how it ended, memory, speed and waiting."""
     request, measured = trial.request, trial.measured
     points = [p for p in trial.points if p.peak_bytes is not None]
     last = max(points, key=lambda p: p.batch, default=None)

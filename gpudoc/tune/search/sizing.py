@@ -1,4 +1,4 @@
-"""The largest batch within a search: as things are, with activation checkpointing, or by another way to save memory."""
+"""The largest batch within a search: as it is, with activation checkpointing, or with another way to save memory."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from gpudoc.units import format_bytes
 
 STEADY_STEPS = 20
 LEAST_STEADY_STEPS = 4
-# those of a fit, the last partial batch, the one beside a checkpoint
+# steps of a fit, of the last partial batch, and the one during a checkpoint
 _STEPS_BEFORE = 5
-# small steps pay where they replace far larger ones
+# small steps are worth their time if they replace far larger ones
 _MANY_TIMES = 16
-# of what is left of the budget when the search for the largest batch begins
+# share of the budget left at the start of the search for the largest batch
 _LARGEST_SHARE = 0.5
 _STEADY_SHARE = 0.35
 _ALIKE_SHARE = 0.05
@@ -32,13 +32,13 @@ _ALIKE_SHARE = 0.05
 _RECOMPUTED = 4 / 3
 # batch normalization cannot train on one sample
 _SMALL_BATCH = 2
-# after a checkpoint, where small steps were all alike and these leave memory as it is
+# steps after a checkpoint, if small steps were all equal and these do not change memory
 _ENOUGH_STEPS = 5
 _RECOMPUTE_NAME = "activation_checkpointing"
 
 
 def size_batch(session: WorkloadSession, plan: SearchPlan, found: Findings) -> None:
-    """Fill `largest`, and change the variant where that lets more fit; GpudocError when nothing ever fits."""
+    """Fill `largest`, and change the variant if that lets more fit; GpudocError if nothing fits at all."""
     _give_share(session)
     if plan.goal == "largest":
         _recompute_for_size(session, plan, found)
@@ -56,7 +56,7 @@ def size_batch(session: WorkloadSession, plan: SearchPlan, found: Findings) -> N
 
 
 def _count_what_ran(found: Findings) -> None:
-    """Where the budget ended the search early, a larger batch that was timed before it has been shown to run too."""
+    """Count larger batches that were timed before, if the budget ended the search early: they ran as well."""
     largest = found.largest
     if largest is None or largest.complete or largest.fails_at is not None:
         return
@@ -66,7 +66,7 @@ def _count_what_ran(found: Findings) -> None:
 
 
 def affordable_steps(session: WorkloadSession, batch: int) -> int:
-    """Steady steps that a share of the remaining budget pays for; the rest of the script costs about four."""
+    """Steady steps that fit into a share of the remaining budget; the rest of the script costs about four steps."""
     if not session.runner.samples_per_s:
         return STEADY_STEPS
     room = _STEADY_SHARE * session.free_s * session.runner.samples_per_s / batch - 4
@@ -74,9 +74,9 @@ def affordable_steps(session: WorkloadSession, batch: int) -> int:
 
 
 def recompute_for_speed(session: WorkloadSession, plan: SearchPlan, found: Findings) -> None:
-    """Activation checkpointing where memory ends before speed does: kept when its larger batch is measurably faster."""
+    """Try activation checkpointing if memory limits the speed: it is kept if its larger batch is measurably faster."""
     before = found.variant, found.speeds, found.largest
-    # where a part cannot be recomputed, all of it may
+    # if a part cannot be recomputed, recomputing everything may still work
     for in_part in (True, False) if plan.abilities.has_policies else (False,):
         try:
             _recompute_for_speed(session, plan, found, in_part=in_part)
@@ -110,7 +110,7 @@ def _recompute_for_speed(session: WorkloadSession, plan: SearchPlan, found: Find
         return
     policy: Policy = True
     slowdown = _RECOMPUTED
-    # a part may cost next to nothing: it is asked for where a larger batch would pay at all
+    # recomputing a part may cost almost nothing: the plan is asked for one if a larger batch would pay at all
     if in_part and at_most * _RECOMPUTED >= 1 + SAME_SHARE:
         policy, slowdown = _foreseen(session, plan, found.variant, plan.useful, 1 - MEMORY_LEFT_SHARE)
         at_most *= _RECOMPUTED / slowdown
@@ -143,7 +143,7 @@ def _recompute_for_speed(session: WorkloadSession, plan: SearchPlan, found: Find
 def _foreseen(
     session: WorkloadSession, plan: SearchPlan, variant: Variant, batch: int, share: float = 1.0
 ) -> tuple[Policy, float]:
-    """The cheapest policy with which `batch` should fit, and its factor in time; every block where none is known."""
+    """The cheapest policy with which `batch` should fit, and its time factor; every block if no policy is known."""
     session.release()
     session.variant = variant
     found = foresee_policy(session, batch, share, capability=plan.abilities.capability)
@@ -151,7 +151,7 @@ def _foreseen(
 
 
 def expected_gain(points: Sequence[Point], batch: int) -> float | None:
-    """How many times the best measured speed `batch` would reach at most, computing activations twice; None unknown."""
+    """At most how many times the best measured speed `batch` reaches if activations are recomputed; None if unknown."""
     line, best = fit_step_time(points), fastest(points)
     if line is None or best is None or not best.samples_per_s or line.at(batch) <= 0:
         return None
@@ -163,7 +163,7 @@ def _give_share(session: WorkloadSession) -> None:
 
 
 def _search(session: WorkloadSession, plan: SearchPlan, variant: Variant) -> Largest:
-    """The largest batch under `variant`, through the whole script when the budget allows."""
+    """The largest batch under `variant`, run through the whole script if the budget allows."""
     session.release()
     session.variant = variant
     limit = session.runner.limit_bytes
@@ -182,12 +182,12 @@ def _search(session: WorkloadSession, plan: SearchPlan, variant: Variant) -> Lar
 
 
 def can_start(session: WorkloadSession, batch: int, *, steps: int = 6) -> bool:
-    """Whether a trial of that many steps at `batch` should end before the reserve is touched."""
+    """Whether a trial of `steps` steps at `batch` should end before the reserved time begins."""
     return session.runner.expected_s(batch, steps=steps) <= session.free_s
 
 
 def _affordable_cap(session: WorkloadSession, plan: SearchPlan) -> int:
-    """The largest batch that is worth its time where the fastest is asked for: no larger one than that is chosen."""
+    """The largest batch that is worth its time if speed is the goal: no batch above `useful` is ever chosen."""
     cap = plan.cap
     while cap > plan.useful and not session.can_afford(4.0 * cap):
         cap = max(plan.useful, cap // 2)
@@ -195,9 +195,9 @@ def _affordable_cap(session: WorkloadSession, plan: SearchPlan) -> int:
 
 
 def _compare_steps(session: WorkloadSession, plan: SearchPlan, expected: MemoryLine | None) -> None:
-    """On a CPU, where a large step takes seconds: whether small ones tell that few large ones are enough.
+    """Find out from small steps whether a few large steps are enough, on a CPU, where a large step takes seconds.
 
-    Compiled steps cannot be looked into, and several ranks would have to agree.
+    Not for compiled steps, which cannot be inspected, nor for several ranks, which would have to agree.
     """
     if session.runner.device != "cpu" or session.runner.ranks > 1 or session.variant.compile or expected is None:
         return
@@ -206,20 +206,20 @@ def _compare_steps(session: WorkloadSession, plan: SearchPlan, expected: MemoryL
 
 
 def compare_steps(session: WorkloadSession, steps: int, seconds: float) -> None:
-    """Learn whether that many small steps under the variant do the same, within that many seconds.
+    """Learn whether `steps` small steps under the variant are all equal, within `seconds`.
 
-    What fails in such a trial says nothing of the large steps: then all of those are run.
+    A failure in such a trial says nothing about the large steps: all of those are run then.
     """
-    # threads that share so little work cost more time than they save
+    # several threads would cost more time than they save for this little work
     trial = session.run(session.request("alike", _SMALL_BATCH, steps=steps, threads=1), most_s=seconds)
     if trial.fits and trial.measured.get("alike"):
         session.enough[session.variant] = _ENOUGH_STEPS
 
 
 def _recompute_for_size(session: WorkloadSession, plan: SearchPlan, found: Findings) -> None:
-    """For the largest batch: activation checkpointing when one calibration each predicts that more fits with it.
+    """Use activation checkpointing for the largest batch if one calibration each predicts that more fits with it.
 
-    Of the policies that let most fit the plan names the cheapest; where it cannot, or that one fails, it is all blocks.
+    The plan names the cheapest of the policies that let most fit; all blocks if it cannot, or if that policy fails.
     """
     if not _may_recompute(plan, found.variant):
         return
@@ -260,7 +260,7 @@ def _predict(session: WorkloadSession, plan: SearchPlan, variant: Variant) -> in
 
 
 def _time_recomputed(session: WorkloadSession, plan: SearchPlan, variant: Variant, above: int) -> tuple[Point, ...]:
-    """Speed at the batch that fits with activations computed again; nothing if not larger, or no time is left."""
+    """Speed at the batch that fits with recomputed activations; empty if it is not larger, or no time is left."""
     limit = session.runner.limit_bytes
     predicted = _predict(session, plan, variant)
     assert limit is not None
@@ -279,7 +279,7 @@ def _may_recompute(plan: SearchPlan, variant: Variant) -> bool:
 
 
 def _roomy(largest: Largest, useful: int) -> int:
-    """The largest batch up to `useful` that leaves the memory which `--goal throughput` leaves."""
+    """The largest batch up to `useful` that keeps the free memory of `--goal throughput`."""
     if largest.line is None:
         return min(useful, largest.batch)
     within = largest.line.largest(int((1 - MEMORY_LEFT_SHARE) * largest.limit_bytes))
@@ -287,7 +287,7 @@ def _roomy(largest: Largest, useful: int) -> int:
 
 
 def _way_out(session: WorkloadSession, plan: SearchPlan, found: Findings, first: NothingFitsError) -> Largest:
-    """Batch 1 does not fit: what saves memory, one after the other, cheapest first; else the error that names them."""
+    """Try ways to save memory one by one, cheapest first, if batch 1 does not fit; else the error that names them."""
     tried: list[tuple[str, int | None]] = []
     untried: list[str] = []
     policy = _foreseen(session, plan, found.variant, 1)[0] if plan.abilities.has_policies else False

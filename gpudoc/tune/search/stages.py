@@ -19,14 +19,14 @@ from gpudoc.tune.search.variants import LEVERS
 from gpudoc.tune.trial.messages import End, Trial, TrialRequest, Variant
 
 _TIMED_SHARE = 1 / 60
-# the shortest times that still tell a speed, how long a batch will take, and a loader, in seconds
+# seconds of timing for a speed (least and most), for a first estimate of a batch's time, and least for a loader
 _LEAST_TIMED_S = 0.4
 _MOST_TIMED_S = 3.0
 _GLANCE_S = 0.1
 _LEAST_LOADER_S = 6.0
-# of a step: from here on the loader promises more than any lever or batch
+# share of a step that waits for data, above which the loader promises more than any lever or batch
 _WAITS_SHARE = 0.5
-# trials of a search for the largest batch and the fastest, and of the closing comparison; a loader's stretches
+# trials of a search for the largest batch and the fastest, and of the closing comparison; seconds of loader stretches
 _BATCH_TRIALS, _CLOSING_TRIALS, _LOADER_S = 8, 3, 15.0
 
 
@@ -34,13 +34,13 @@ class LoaderTuner(Protocol):
     """How the loader is tuned once the batch is chosen."""
 
     def __call__(self, session: WorkloadSession, plan: SearchPlan, found: Findings) -> None:
-        """Measure and choose: fills `feed`, its reasons and its trials."""
+        """Measure and choose; fills `feed`, its reasons and its trials."""
 
 
 def run_stages(session: WorkloadSession, plan: SearchPlan, found: Findings, loader: LoaderTuner | None = None) -> None:
-    """Fill `found` in the order of user value; stops early, with what there is, when the budget is used up.
+    """Fill `found` in the order of user value; stops early with the findings so far if the budget is used up.
 
-    A variant that won at the reference batch and fails later is given up, and what follows is done without.
+    A variant that won at the reference batch but fails later is given up, and the rest of the search runs without it.
     """
     session.base = found.variant = plan.base
     session.accumulate_below = plan.accumulate_below
@@ -65,7 +65,7 @@ def run_stages(session: WorkloadSession, plan: SearchPlan, found: Findings, load
 
 
 def _choose(session: WorkloadSession, plan: SearchPlan, found: Findings, loader: LoaderTuner | None) -> None:
-    """The batch and the loader for the variant found."""
+    """Choose the batch and the loader for the variant found."""
     session.variant = found.variant
     if "batch" in plan.parts:
         size_batch(session, plan, found)
@@ -76,7 +76,7 @@ def _choose(session: WorkloadSession, plan: SearchPlan, found: Findings, loader:
     session.variant = found.variant
     found.choice = choose_batch(plan.goal, found.speeds, found.largest, plan.useful, plan.reference, plan.ceiling)
     _run_steady(session, found)
-    # the closing comparison with what was chosen: one trial of each
+    # the closing comparison of the default and the choice: one trial of each
     session.reserved_s = _comparison_s(session, plan, found.choice.batch)
     if "loader" in plan.parts and loader is not None:
         _tune_loader(session, plan, found, loader)
@@ -84,12 +84,12 @@ def _choose(session: WorkloadSession, plan: SearchPlan, found: Findings, loader:
 
 
 def _tune_loader(session: WorkloadSession, plan: SearchPlan, found: Findings, loader: LoaderTuner) -> None:
-    """The loader at the chosen batch, unless it was tuned at this one already, or no time is left."""
+    """Tune the loader at the chosen batch, unless it was tuned at this batch already, or no time is left."""
     assert found.choice is not None
     batch = found.choice.batch
     if any(trial.request.batches == (batch,) for trial in found.feed_trials):
         return
-    # it is measured in a process that imports and reads all again; then what was chosen is timed once at least
+    # the loader is measured in a process that imports and reads all again; then the choice is timed at least once
     closing_s = session.runner.expected_s(batch, steps=_fed_steps(Loader())) + _LEAST_TIMED_S
     if session.left_s > _LEAST_LOADER_S + session.journal.start_s + closing_s:
         session.reserved_s = min(session.reserved_s, session.left_s - _LEAST_LOADER_S - session.journal.start_s)
@@ -101,7 +101,7 @@ def _tune_loader(session: WorkloadSession, plan: SearchPlan, found: Findings, lo
 
 
 def _waits_for_data(session: WorkloadSession, plan: SearchPlan, found: Findings) -> bool:
-    """Whether the default waits for its data most of the time, so that nothing promises more than its loader."""
+    """Whether the default waits for its data most of the time, so that the loader promises the largest gain."""
     if not {"speed", "loader"} <= plan.parts or plan.goal != "throughput":
         return False
     ready = session.attempt(
@@ -113,7 +113,7 @@ def _waits_for_data(session: WorkloadSession, plan: SearchPlan, found: Findings)
 
 
 def _needed_s(session: WorkloadSession, plan: SearchPlan) -> float:
-    """About how long the whole search should take here, by what the default took besides its steps."""
+    """About how many seconds the whole search should take here, by the default's time outside its steps."""
     levers = sum(lever.is_worth_a_trial(plan.abilities, plan.goal, plan.base) for lever in LEVERS)
     trials = 1 + _CLOSING_TRIALS
     trials += levers + 1 if "speed" in plan.parts else 0
@@ -124,7 +124,7 @@ def _needed_s(session: WorkloadSession, plan: SearchPlan) -> float:
 
 
 def _give_up(session: WorkloadSession, plan: SearchPlan, found: Findings, failed: Trial) -> None:
-    """Go back to the plain variant, and say what failed."""
+    """Go back to the plain variant, and report the failure."""
     changed = [name for name in Variant.model_fields if getattr(found.variant, name) != getattr(plan.base, name)]
     shown = ", ".join(f"{name} {getattr(found.variant, name)}" for name in changed)
     give_up(found, why_rejected(failed), "it failed later")
@@ -137,14 +137,14 @@ def _give_up(session: WorkloadSession, plan: SearchPlan, found: Findings, failed
 
 
 def _timed_s(session: WorkloadSession, plan: SearchPlan) -> float:
-    """How long a trial is timed; where only a size is asked for, no longer than tells what the budget reaches for."""
+    """Seconds to time a trial; only a glance if just a size is asked for, to see how far the budget reaches."""
     if plan.is_for_size_alone:
         return _GLANCE_S
     return min(_MOST_TIMED_S, max(_LEAST_TIMED_S, session.budget_s * _TIMED_SHARE))
 
 
 def _comparison_s(session: WorkloadSession, plan: SearchPlan, batch: int) -> float:
-    """What the closing comparison takes, in seconds, at most a quarter of the budget."""
+    """Seconds of the closing comparison, at most a quarter of the budget."""
     steps = _fed_steps(Loader())
     once = session.runner.expected_s(plan.reference, steps=steps) + session.runner.expected_s(batch, steps=steps)
     return min(0.25 * session.budget_s, once + 2 * _timed_s(session, plan))
@@ -164,7 +164,7 @@ def _default_request(session: WorkloadSession, plan: SearchPlan, variant: Varian
 
 def _run_default(session: WorkloadSession, plan: SearchPlan, found: Findings) -> None:
     why = f"your default, to compare with: batch {plan.reference}, {plan.base.precision}, no loader workers"
-    # another allocator is another fork server, which is started for a comparison only
+    # another allocator needs another fork server, which is started only for a comparison
     variant = found.variant if plan.is_for_size_alone else plan.base
     trial = session.attempt(_default_request(session, plan, variant, 0), why)
     if trial.end is End.TIME_UP:
@@ -210,7 +210,7 @@ def _time_batches(session: WorkloadSession, plan: SearchPlan, found: Findings) -
 
 
 def _run_steady(session: WorkloadSession, found: Findings) -> None:
-    """The whole script at the chosen batch, unless the largest batch already went through it."""
+    """Run the whole script at the chosen batch, unless the largest batch already went through it."""
     choice, largest = found.choice, found.largest
     if choice is None or largest is None or (largest.settled and choice.batch <= largest.batch):
         return
@@ -230,7 +230,7 @@ def _run_steady(session: WorkloadSession, found: Findings) -> None:
 
 
 def _compare_with_default(session: WorkloadSession, plan: SearchPlan, found: Findings) -> None:
-    """The choice against the default, both fed by real loaders, interleaved; the faster one is kept."""
+    """Compare the choice with the default in turns, both fed by real loaders; the faster one is kept."""
     if found.choice is None or plan.is_for_size_alone:
         return
     batch, feed = found.choice.batch, found.feed or Loader()
@@ -244,7 +244,7 @@ def _compare_with_default(session: WorkloadSession, plan: SearchPlan, found: Fin
         least_s = session.runner.expected_s(at, steps=steps)
         if least_s > session.left_s:
             return None
-        # the first is the one that counts; the others share what it leaves
+        # the first trial counts most; the others share the time that it leaves
         room = (session.left_s - least_s) * (0.9 if turn else 0.5)
         timed_s = round(min(2 * _timed_s(session, plan), max(_LEAST_TIMED_S, room)), 2)
         request = _default_request(session, plan, plan.base, turn)
@@ -258,13 +258,13 @@ def _compare_with_default(session: WorkloadSession, plan: SearchPlan, found: Fin
 
 
 def _fed_steps(feed: Loader) -> int:
-    """Steps of a trial fed by a loader, at least: what was prefetched before the clock starts, and as many timed."""
+    """The fewest steps of a trial fed by a loader: prefetched batches before the clock starts, and as many timed."""
     ahead = max(1, feed.num_workers * feed.prefetch_factor)
     return max(2, ahead) + max(3, ahead)
 
 
 def _keep_the_faster(plan: SearchPlan, found: Findings) -> None:
-    """The default stands where the choice failed, or was chosen for its speed and is not faster beyond doubt."""
+    """Keep the default if the choice failed, or if it was chosen for its speed and is not surely faster."""
     ratio, failed = found.gain.ratio, found.failed_with_data
     is_lost = plan.goal == "throughput" and loses(found.gain, is_sure=True)
     assert found.choice is not None

@@ -1,4 +1,4 @@
-"""Which changes other than the batch are worth a trial on this device for this model: one table of levers; pure."""
+"""The changes other than the batch that are worth a trial on this device for this model: one table of levers; pure."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from gpudoc.workload.config import Train
 
 Changes = Mapping[str, bool | str]
 _COMPILE_BUDGET_S = 240.0
-# TF32 came with Ampere; CUDA graphs and Triton's kernels want Volta
+# TF32 came with Ampere; CUDA graphs and Triton's kernels need Volta
 _AMPERE, _VOLTA = (8, 0), (7, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abilities:
-    """What decides whether a variant can help: the device, its formats, the model's layers, the time there is.
+    """Facts that decide whether a variant can help: the device, its formats, the model's layers, the time.
 
-    `free_switches` are torch's own switches that the user's code left alone. `threads_spin` while others compute, and
-    nobody has set how they wait.
+    `free_switches` are torch's own switches that the user's code did not change. `threads_spin`: threads spin while
+    other processes compute, and nobody has set how they wait.
     """
 
     device: str
@@ -48,7 +48,7 @@ class Abilities:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether the device is one of CUDA's."""
+        """Whether the device is a CUDA device."""
         return self.device.startswith("cuda")
 
     @property
@@ -61,8 +61,8 @@ class Abilities:
 class Lever:
     """One row of the table: a change that is tried on top of what won before it.
 
-    `works` says where it can help. `tolerance` is how far its losses may lie from the reference's, by the format that
-    it computes in. `to_show` says what only a GPU can show. When one of a `family` fails, the others that follow would
+    `works` says where it can help. `tolerance` is how far its losses may differ from the reference's, by its number
+    format. `to_show` names a property that only a GPU can show. If one lever of a `family` fails, the later ones would
     fail, too, and are not tried.
     """
 
@@ -75,14 +75,14 @@ class Lever:
     to_show: str = ""
 
     def is_worth_a_trial(self, abilities: Abilities, goal: str, now: Variant) -> bool:
-        """Whether it can work here, may serve the goal, and changes what is there now."""
+        """Whether it can work here, may serve the goal, and changes the current variant."""
         if self.for_speed_alone and goal != "throughput":
             return False
         changes = any(getattr(now, name) != value for name, value in self.changes.items())
         return changes and self.works(abilities)
 
     def beside(self, other: Lever) -> Lever:
-        """Both at once, as one lever."""
+        """Both levers combined into one."""
         tolerance = max(self.tolerance, other.tolerance)
         changes = {**self.changes, **other.changes}
         return replace(self, name=f"{self.name} and {other.name}", changes=changes, tolerance=tolerance)
@@ -123,7 +123,7 @@ LEVERS: tuple[Lever, ...] = (
         name="channels_last",
         changes={"channels_last": True},
         works=lambda a: a.has_images,
-        # other convolutions are taken, and cuDNN's compute in TF32 unless they are told not to
+        # torch chooses other convolutions, and cuDNN's compute in TF32 by default
         tolerance=BOUNDS["tf32"],
     ),
     Lever(
@@ -133,7 +133,7 @@ LEVERS: tuple[Lever, ...] = (
             a.on_gpu
             and a.has_convolutions
             and "cudnn_benchmark" in a.free_switches
-            # every new shape is benchmarked anew
+            # every new shape is benchmarked again
             and not (a.is_deterministic or a.sizes_differ)
         ),
         tolerance=BOUNDS["tf32"],
@@ -151,7 +151,7 @@ LEVERS: tuple[Lever, ...] = (
         works=lambda a: a.on_gpu,
     ),
     Lever(
-        # training uses the fused kernel wherever there is one: what is tried is to do without
+        # training uses the fused kernel wherever there is one: the trial leaves it out
         name="the optimizer without its fused kernel",
         changes={"fused": False},
         works=lambda a: a.can_fuse,
@@ -160,7 +160,7 @@ LEVERS: tuple[Lever, ...] = (
     Lever(
         name="the optimizer with foreach kernels",
         changes={"foreach": True},
-        # on a GPU torch does so by itself where it takes no fused kernel
+        # on a GPU torch uses foreach by default if it does not take a fused kernel
         works=lambda a: a.device == "cpu" and a.can_foreach,
         for_speed_alone=True,
     ),
@@ -211,14 +211,14 @@ LEVERS: tuple[Lever, ...] = (
 
 
 def _may_round_products(abilities: Abilities) -> bool:
-    """Whether matrix products run in an fp32 that nobody asked for."""
+    """Whether matrix products run in fp32 although nobody asked for it."""
     return abilities.precision == "auto" and "matmul_precision" in abilities.free_switches
 
 
 def abilities_of(
     told: Inspection, train: Train, *, device: str, budget_s: float, ranks: int, can_compile: bool
 ) -> Abilities:
-    """What an inspection found and the config allows."""
+    """The abilities that an inspection found and the config allows."""
     is_free = {"matmul_precision": told.matmul_precision == "highest", "cudnn_benchmark": not told.cudnn_benchmark}
     return Abilities(
         device=device,
@@ -243,9 +243,9 @@ def abilities_of(
 
 
 def ways_out(abilities: Abilities, now: Variant, policy: Policy = False) -> tuple[tuple[str, Changes], ...]:
-    """What may let a step fit that does not, cheapest in speed first: (name, changes), each on top of `now`.
+    """Changes that may make a step fit, cheapest in speed first: (name, changes), each on top of `now`.
 
-    `policy` is the part of the activations whose recomputation is predicted to be enough.
+    `policy` is the part of the activations whose recomputation should be enough, by the plan.
     """
     frugal: Allocator = "expandable" if abilities.on_gpu else "exact"
     frugally: Changes = {"allocator": frugal}

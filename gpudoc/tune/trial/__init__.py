@@ -1,1 +1,1 @@
-"""The process border: what is asked and answered, how a trial is started, limited, ended and judged."""
+"""The process border: messages, and how a trial is started, limited, ended and judged."""

@@ -1,4 +1,4 @@
-"""When a search must have ended: every wait for a process of its trials is bounded by it."""
+"""The deadline of a search, which limits every wait for a process of its trials."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpudoc.errors import GpudocError
 from gpudoc.progress import Progress
 from gpudoc.units import format_seconds
 
-# of the time that is left: what one process that says nothing may cost, so that something else can still be tried
+# share of the time left that one silent process may use, so that there is time to try something else
 _HANG_SHARE = 1 / 3
 # a busy machine makes a launch slower than the last one
 _SLOWER = 1.5
@@ -50,20 +50,20 @@ class Deadline:
         return option_for(4 * self.budget_s)
 
     def show(self, progress: Progress, text: str) -> None:
-        """Show how much of the budget is over, and what is done now."""
+        """Show how much of the budget is used, and the current work."""
         total_s = self.budget_s if math.isfinite(self.budget_s) else 0.0
         progress.advance(min(self.spent_s, total_s), total_s, text)
 
     def patience_s(self, usual_s: float, expected_s: float = 0.0) -> float:
-        """How long to wait for a process that may hang: as usual, but at most a third of the time that is left.
+        """Seconds to wait for a process that may hang: as usual, but at most a third of the time that is left.
 
-        One that should take `expected_s` is given half as much again where it is more, up to the end.
+        A process that should take `expected_s` gets 1.5 times as long if that is more than the third, up to the end.
         """
         most_s = max(_HANG_SHARE * self.left_s, _SLOWER * expected_s)
         return min(usual_s, most_s, self.left_s)
 
 
 def option_for(seconds: float) -> str:
-    """The option that gives a search at least that many seconds, in round figures: '--budget 40s', '--budget 3m'."""
+    """The option that gives a search at least `seconds`, in round figures: '--budget 40s', '--budget 3m'."""
     tens = 10 * math.ceil(seconds / 10)
     return f"--budget {tens}s" if tens < 120 else f"--budget {math.ceil(seconds / 60)}m"

@@ -1,4 +1,4 @@
-"""What a trial's process says of the exception that ended it."""
+"""The report of a trial's process on the exception that ended it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpudoc.tune.trial.wire import RankEnd
 
 
 def describe_failure(problem: Exception) -> RankEnd:
-    """The end that an exception means, with the user's own traceback when it is the user's error."""
+    """The end that an exception means, with the user's own traceback if it is the user's error."""
     if isinstance(problem, GpudocError):
         code = int(problem.exit_code)
         return RankEnd(end=End.USER_ERROR, detail=problem.message, hint=problem.hint, code=code)
@@ -21,7 +21,7 @@ def describe_failure(problem: Exception) -> RankEnd:
 
 
 def _first_sentence(text: str) -> str:
-    """The first line that says something, and what leads to it: "backend='inductor' raised:" alone does not."""
+    """The first informative line, with the lines before it: "backend='inductor' raised:" alone is not enough."""
     said: list[str] = []
     for line in filter(None, map(str.strip, text.splitlines())):
         said.append(line)

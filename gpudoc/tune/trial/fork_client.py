@@ -1,4 +1,4 @@
-"""The parent's end of a fork server: starting it, talking to it, and what it says when it fails."""
+"""The parent's end of a fork server: start it, talk to it, and report its failures."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class ForkServerDiedError(Exception):
 
 
 def environment_of(variant: Variant) -> dict[str, str]:
-    """The environment of a process whose steps run with this variant: this one's, with what the variant needs."""
+    """The environment of a process whose steps run with this variant: this process's, plus the variant's variables."""
     needed = {**missing_environment(variant.allocator), **openmp.missing_environment(variant.wait_policy)}
     return {**os.environ, **needed}
 
 
 class ForkServerProcess:
-    """A fork server with the environment of one variant's allocator and of how its threads wait.
+    """A fork server with the environment of one variant's allocator and wait policy.
 
-    From when it is made it imports PyTorch; `ready` lets it go on with the workload and waits for that. Of a search's
-    first one everything else waits; a later one may take at most a share of the time that is left.
+    It imports PyTorch at once; `ready` lets it continue with the workload and waits for that. The whole search waits
+    for the first server; a later one may take at most a share of the time that is left.
     """
 
     def __init__(
@@ -56,10 +56,10 @@ class ForkServerProcess:
 
     @functools.cached_property
     def ready(self) -> Ready:
-        """What it has read, once it can start trials; GpudocError when the user's code fails."""
+        """Its message that it can start trials; waits for it; GpudocError if the user's code fails."""
         try:
             with contextlib.suppress(OSError):
-                # one that has died already says how when it is asked for an answer
+                # a server that has died already reports it when an answer is awaited
                 self._channel.send(GO_ON)
             ready = self._await_ready()
         except BaseException:
@@ -128,7 +128,7 @@ class ForkServerProcess:
         return None
 
     def last_words(self) -> str:
-        """How the process ended and what it wrote last."""
+        """How the process ended, and its last line of output."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(1.0)
         text = self._log.read_text(errors="replace") if self._log.exists() else ""
@@ -142,7 +142,7 @@ class ForkServerProcess:
 
 
 def trial_error(trial: Trial) -> GpudocError:
-    """What to tell the user when their own code failed in a trial: the error, its place, their traceback."""
+    """The error for the user if their own code failed in a trial: the message, its place, their traceback."""
     if not trial.traceback:
         return GpudocError(trial.detail or trial.end.value, hint=trial.hint, exit_code=ExitCode(trial.exit_code))
     batch = f" at batch {trial.failed_batch}" if trial.failed_batch else ""

@@ -1,6 +1,6 @@
 """The fork server of a search: it imports the workload and reads samples once, then forks new processes per trial.
 
-Where a test shows that forked processes do not work, each is a new program that imports and reads for itself.
+If a test shows that forked processes do not work, each process is a new program that does its own imports and reading.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from gpudoc.tune.trial.wire import (
 if TYPE_CHECKING:
     from gpudoc.tune.child.probe import Prepared
 
-# who sends the orders
+# the sender of the orders
 _PARENT = "gpudoc tune"
 _LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
@@ -53,10 +53,10 @@ class _Child:
 
 
 def main(handle: int, source: str, parent: int) -> None:
-    """Import, then prepare the workload named `source` when the parent says so, answer over the socket `handle`, and
-    start trials until it closes.
+    """Import, prepare the workload `source` once the parent says so, answer over the socket `handle`, and start trials
+    until it closes.
 
-    Ends at once where processes forked from it would not work.
+    Ends at once if processes forked from it would not work.
     """
     channel = _stand_by(handle, parent)
     asked = False
@@ -64,27 +64,27 @@ def main(handle: int, source: str, parent: int) -> None:
         with uncollected():
             from gpudoc.tune.child.prepare import import_beforehand, prepare, why_not_fork
 
-            # another fork server may do the same now; the user's code runs in one at a time, since it may write files
+            # another fork server may import now, too; the user's code runs in one at a time, since it may write files
             import_beforehand()
         asked = _await_order(channel)
         prepared = prepare(source)
         no_fork = why_not_fork(prepared.num_threads)
     except Exception as problem:
-        # what is left unread would reset the channel before the parent hears of it
+        # an unread order would reset the channel before the parent receives the failure
         asked = asked or _await_order(channel)
         send(channel, Envelope(event=_failure(problem)))
         return
     send(channel, Envelope(event=Ready(no_fork=no_fork)))
     if no_fork:
-        # what was imported may hold a part of the GPU, and trials need all of it: `serve` goes on
+        # imported code may hold a part of the GPU, and trials need all of it: a process with `serve` continues
         os._exit(0)
     ForkServer(channel, source, prepared).serve()
-    # everything it started is gone: taking torch apart would only keep the parent waiting
+    # all its processes are gone: a regular exit of torch would only make the parent wait
     os._exit(0)
 
 
 def _await_order(channel: socket.socket) -> bool:
-    """Wait until the parent says to go on; ends this process when it closes the channel instead."""
+    """Wait until the parent says to go on; ends this process if the parent closes the channel instead."""
     if channel.recv(len(GO_ON)) != GO_ON:
         os._exit(0)
     return True
@@ -106,7 +106,7 @@ def _stand_by(handle: int, parent: int) -> socket.socket:
 
 
 def run_alone(handle: int, source: str, parent: int, order: bytes, rank: int) -> None:
-    """One rank of the trial of `order` in a process that was not forked, which therefore prepares for itself."""
+    """Run one rank of the trial of `order` in a process that was not forked and so prepares the workload itself."""
     die_with_parent(parent)
     channel = socket.socket(fileno=handle)
     start = decode(TrialStart, order, "the fork server")
@@ -160,16 +160,16 @@ def _run_trial(channel: socket.socket, prepared: Prepared, start: TrialStart, ra
         sys.stderr.flush()
         status = 0
     except Exception:
-        # the log is what the parent reads of a process that ends without a word
+        # the parent reads the log of a process that ends without an event
         traceback.print_exc()
     finally:
         os._exit(status)
 
 
 class ForkServer:
-    """Starts trials on request, reports how their processes ended, and leaves none behind.
+    """Starts trials on request, reports how their processes ended, and leaves no process behind.
 
-    Trials are forked from what is `prepared`; without it each is a new program.
+    Trials are forked with the `prepared` workload; if it is None, each is a new program.
     """
 
     def __init__(self, channel: socket.socket, source: str, prepared: Prepared | None) -> None:
@@ -198,7 +198,7 @@ class ForkServer:
         for rank in range(order.request.ranks):
             pid = self._start_one(order, rank, group)
             group = group or pid
-            # both sides set the group, so that it is set whoever runs first
+            # both processes set the group, so that it is set whichever runs first
             _set_group(pid, group)
             handle = os.pidfd_open(pid)
             self._children[handle] = _Child(order.trial, rank, pid, group)
@@ -206,7 +206,7 @@ class ForkServer:
         send(self._channel, Envelope(trial=order.trial, event=started))
 
     def _start_one(self, order: TrialStart, rank: int, group: int) -> int:
-        """The pid of one rank of a trial: its own group or its siblings', its own log."""
+        """Start one rank of a trial, in a new group or in its siblings', with its own log; returns its pid."""
         if self._prepared is None:
             call = f"run_alone({self._channel.fileno()}, {self._source!r}, {os.getpid()}, {encode(order)!r}, {rank})"
             arguments = command(call)
@@ -244,7 +244,7 @@ class ForkServer:
         send(self._channel, Envelope(trial=child.trial, rank=child.rank, event=Exited(status=status)))
 
     def _kill_strays(self) -> None:
-        """Kill adopted orphans: what a trial started and left in another group comes to this process."""
+        """Kill adopted orphans: processes that a trial left in another group become children of this process."""
         known = {child.pid for child in self._children.values()}
         for pid in _own_children():
             if pid not in known:

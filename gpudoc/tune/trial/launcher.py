@@ -1,4 +1,4 @@
-"""The parent's side of a trial: start it, watch it, end it in time, say how it ended, leave nothing behind."""
+"""The parent's side of a trial: start it, watch it, end it in time, report how it ended, and clean up."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _TIMED_STAGES = ("speed", "scaling")
 
 
 class TrialFailedError(GpudocError):
-    """A trial failed, as the message says; the user's own error, where it was one."""
+    """A trial failed; the message is the user's own error if that was the cause."""
 
     def __init__(self, trial: Trial) -> None:
         told = trial_error(trial)
@@ -58,14 +58,14 @@ class TrialFailedError(GpudocError):
 
 
 class InspectionError(TrialFailedError):
-    """The device, or a process on it, did not come so far that a trial could begin."""
+    """The device, or a process on it, failed before a trial could begin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Where:
-    """On which device, under how many bytes, up to which batch, and how long a trial may be silent, in seconds.
+    """The device of a trial, its memory limit in bytes, its largest batch, and how long it may be silent, in seconds.
 
-    `silence_s` is what its steps may need, `most_silence_s` what the time that is left allows at any stage.
+    `silence_s` is the limit for its steps, `most_silence_s` the limit at any stage because of the time that is left.
     """
 
     device: str
@@ -110,7 +110,7 @@ class RunningTrial:
         self._timing: LoadMeter | None = None
 
     def start(self, *, inspect: bool = False, began: float | None = None) -> None:
-        """Ask for the trial's processes; its time counts from `began`, when a fork server may have been started."""
+        """Ask for the trial's processes; its time counts from `began`, before a fork server may have been started."""
         place = RankPlace(
             device=self._where.device,
             limit_bytes=self._where.limit_bytes,
@@ -125,11 +125,11 @@ class RunningTrial:
 
     @property
     def inspection(self) -> Inspection | None:
-        """What an inspection found."""
+        """The result of an inspection."""
         return self._seen.inspection
 
     def collect(self, *, until_waiting: bool = False) -> Trial | None:
-        """Follow the trial to its end, or (None) to the point where it rests and waits for `go_on`."""
+        """Follow the trial to its end; returns None if it rests and waits for `go_on`."""
         start = time.monotonic()
         try:
             end = self._follow(until_waiting)
@@ -160,7 +160,7 @@ class RunningTrial:
         return self._judge()
 
     def snapshot(self) -> Trial:
-        """The trial as it stands while its processes rest: what it ran so far fits."""
+        """The trial so far, while its processes rest: every batch that it ran fits."""
         seconds = round(self._spent_s, 3)
         return Trial(request=self._request, end=End.FITS, points=tuple(self._seen.points), seconds=seconds)
 
@@ -172,7 +172,7 @@ class RunningTrial:
     def go_on(self, steps: int, enough: int = 0) -> None:
         """Let a resting trial continue with the rest of the script and `steps` more steps.
 
-        Of them `enough` will do where they leave memory as it is; 0 where all must run.
+        `enough` of them are sufficient if memory does not change during them; 0 if all must run.
         """
         self._log.with_suffix(".steps").write_text(f"{steps} {enough}")
         signal_group(self._seen.group, signal.SIGUSR1)
@@ -199,7 +199,7 @@ class RunningTrial:
             case TrialStage(stage=stage, batch=batch):
                 seen.stage, seen.batch = stage, batch or seen.batch
                 if stage in _TIMED_STAGES and self._timing is None:
-                    # what others did while it was built says nothing of its steps
+                    # load from other processes during the build does not affect its steps
                     self._timing = LoadMeter()
             case BatchMeasured(point=point, legs=legs):
                 self._take_point(point)
@@ -222,7 +222,7 @@ class RunningTrial:
                     signal_group(seen.group)
 
     def _take_point(self, point: Point) -> None:
-        """Keep the newest at each batch; every rank tells the same, that of the worst rank."""
+        """Keep the newest point of each batch; every rank reports the same point, which is the worst rank's."""
         known = next((i for i, p in enumerate(self._seen.points) if p.batch == point.batch), None)
         if known is None:
             self._seen.points.append(point)
@@ -241,7 +241,7 @@ class RunningTrial:
         return classify_status(seen.statuses[rank], log, lambda: oom_kills() > self._kills)
 
     def _patience_s(self) -> float:
-        """Building a model may read files and import packages; a step that says nothing for long hangs."""
+        """Seconds of silence that mean a hang: more while a model is built, which may read files or import packages."""
         match self._seen.stage:
             case "start":
                 return max(START_SECONDS, self._where.silence_s)
@@ -281,17 +281,17 @@ class RunningTrial:
 
 
 def _of_the_fullest(known: Inspection | None, found: Inspection) -> Inspection:
-    """What several ranks found, each on its own device: the same, but for the least free memory."""
+    """The inspection of several ranks, each on its own device: only their free memory differs, and the least counts."""
     if known is None or known.card is None or found.card is None:
         return known or found
     return known.model_copy(update={"card": min(known.card, found.card, key=lambda card: card.free_bytes)})
 
 
 class Launcher:
-    """Starts trials in new processes, forked where that is safe; closing it ends everything it started.
+    """Starts trials in new processes, forked if that is safe; closing it ends everything it started.
 
-    The fork servers of the variants that are `expected` import at the same time when the first trial is asked for; the
-    first of them looks at workload and device.
+    The fork servers of the `expected` variants import at the same time when the first trial is requested; the first
+    of them inspects workload and device.
     """
 
     def __init__(self, source: str, expected: Iterable[Variant] = (), deadline: Deadline | None = None) -> None:
@@ -307,14 +307,14 @@ class Launcher:
         self._ids = itertools.count(1)
 
     def warm(self, variant: Variant) -> ForkServerProcess:
-        """The fork server with this environment, started on first use; GpudocError when the user's code fails."""
+        """The fork server with this environment, started on first use; GpudocError if the user's code fails."""
         for each in (variant, *self._expected):
             if each.environment not in self._warm:
                 is_first = not self._has_begun
                 made = ForkServerProcess(self._source, each, self._folder, self._deadline, is_first=is_first)
                 self._warm[each.environment] = made
         self._expected = ()
-        # none of them imports any more while a trial is timed
+        # wait for all of them, so that none still imports while a trial is timed
         for environment, process in list(self._warm.items()):
             try:
                 process.ready  # noqa: B018  waits
@@ -325,7 +325,7 @@ class Launcher:
         return self._warm[variant.environment]
 
     def start(self, request: TrialRequest, where: Where, *, inspect: bool = False) -> RunningTrial:
-        """A trial under way; a fork server that died is replaced once."""
+        """Start a trial and return it while it runs; a fork server that died is replaced once."""
         id_ = next(self._ids)
         log = self._folder / f"trial-{id_}.log"
         began = time.monotonic()
@@ -344,7 +344,7 @@ class Launcher:
         raise AssertionError("unreachable")
 
     def run(self, request: TrialRequest, where: Where) -> Trial:
-        """A trial from start to end, which is that of the budget at the latest."""
+        """Run a trial from start to end; it ends with the budget at the latest."""
         began = time.monotonic()
         try:
             trial = self.start(request, where).collect()
@@ -356,11 +356,11 @@ class Launcher:
 
     @property
     def no_fork(self) -> str:
-        """Why trials are not forked but start as new programs; empty when they are forked."""
+        """Why trials start as new programs instead of forks; empty if they are forked."""
         return self.warm(self._first).ready.no_fork
 
     def inspect(self, where: Where, ranks: int = 1) -> Inspection:
-        """What the workload and the device (or the fullest of several) are; GpudocError with the user's own error."""
+        """Facts about the workload and the device (of several, the fullest); GpudocError with the user's own error."""
         request = TrialRequest(kind="calibrate", batches=(1,), variant=self._first, ranks=ranks)
         running = self.start(request, where, inspect=True)
         trial = running.collect()

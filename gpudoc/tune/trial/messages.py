@@ -1,4 +1,4 @@
-"""What is tried and what came of it: requests, points and trials, each readable from the journal."""
+"""Trials and their results: requests, points and trials, each readable from the journal."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ Kind = Literal[
 How = Literal["fork", "exec", "launch"]
 
 
-# what others did while a trial was timed: the CPUs that they kept busy, and shares of all CPUs or of the time
+# load from other processes while a trial was timed: the CPUs they kept busy, and shares of all CPUs or of the time
 Disturbance = Literal[
     "other_cpus", "other_share", "busy_share", "stolen_share", "throttled_share", "hot_share", "neighbour_share"
 ]
-# seconds of a step and shares of it, and what a launch did: its steps, ranks, batch, CPU seconds a step and bytes
+# seconds of a step and shares of it; for a launch also its steps, ranks, batch, CPU seconds per step and bytes
 OfSteps = Literal["mean_step_s", "wait_share", "loading_share", "samples_per_s", "runs"]
 OfLaunch = Literal["steps", "start_s", "ranks", "loader_batch", "cpu_s", "private_bytes", "shm_bytes"]
-# 1 where memory settled, where small steps were alike, where steps drew random numbers; how memory grew
+# 1 if memory settled, if small steps were equal, if steps drew random numbers; then how memory grew
 OfProbe = Literal["settled", "alike", "draws", "steady_steps", "growth_bytes_per_step"]
 OfPlan = Literal["batch", "peak_bytes", "bytes_per_sample"]
 Measure = Literal[Disturbance, OfSteps, OfLaunch, OfProbe, OfPlan]
-# a change or a policy that a plan answers with, behind `RUNG` or `POLICY`
+# a change or a policy in a plan's answer, prefixed with `RUNG` or `POLICY`
 PlanAnswer = NewType("PlanAnswer", str)
 # numbers of a trial in addition to its points, by name
 Measures = dict[Measure | PlanAnswer, float]
@@ -99,30 +99,30 @@ class TrialPart(ProfilePart):
     model_config = ConfigDict(ser_json_inf_nan="constants")
 
 
-# what leads the name of the policy, or of a rung of the ladder, that a plan answers with
+# prefixes of the name of a policy, or of a rung of the ladder, in a plan's answer
 POLICY, RUNG = "policy ", "rung "
-# from rest a card takes some tenths of a second to its clocks, and between two trials it rests: seconds of steps before
-# those that are timed
+# seconds of steps before the timed ones: a card rests between two trials, and from rest it takes some tenths of a
+# second to reach its clocks
 WAKE_S = 1.0
-# of a trial: how many were run for it, where that is more than one
+# measure of a trial: how many runs it had, if more than one
 RUNS: Final = "runs"
 
 
 class Variant(Levers):
-    """What may change apart from the batch: the levers that a profile keeps."""
+    """The settings that may change apart from the batch: the levers that a profile keeps."""
 
     @property
     def environment(self) -> tuple[Allocator, WaitPolicy]:
-        """The levers that act only from the start of a process: their trials have a separate fork server."""
+        """The levers that act only at the start of a process: each combination has a separate fork server."""
         return self.allocator, self.wait_policy
 
 
 class PlanQuestion(TrialPart):
-    """What a plan is asked, for a limit of memory in bytes.
+    """A question to a plan, for a memory limit in bytes.
 
     `largest`: the line of memory near the largest batch that fits. `policy`: the cheapest policy with which the
-    request's batch fits; `most`: with which as many samples fit as with any. `ladder`: what would make batch 1 fit.
-    `capability` is the GPU's, None on a CPU; `seen` are the batch and the peak bytes of steps that ran already.
+    request's batch fits; `most`: the cheapest with which the most samples fit. `ladder`: changes that make batch 1 fit.
+    `capability` is the GPU's, None on a CPU; `seen` is the batch and the peak bytes of steps that ran already.
     """
 
     asks: Literal["largest", "policy", "most", "ladder"] = "largest"
@@ -132,11 +132,11 @@ class PlanQuestion(TrialPart):
 
 
 class TrialRequest(TrialPart):
-    """One trial to run in fresh processes: which batches, with what, for how long. Equal requests are one trial.
+    """One trial to run in fresh processes: its batches, its settings and its time. Equal requests are one trial.
 
     Batches (over all ranks) below `accumulate_below` are stepped in several micro batches, as training will. `enough`
-    are the steady steps that will do where memory stays as it is, `seed` is added to the workload's, `threads` are
-    those of one rank, `unlimited` leaves out the limit on memory, and `question` is for a plan.
+    is how many steady steps suffice if memory does not change, `seed` is added to the workload's, `threads` are
+    those of one rank, `unlimited` removes the memory limit, and `question` is for a plan.
     """
 
     kind: Kind
@@ -161,12 +161,12 @@ class TrialRequest(TrialPart):
         return json.dumps(self.model_dump(mode="json", exclude_defaults=True), sort_keys=True)
 
     def num_micros(self, batch: int) -> int:
-        """Micro batches per step at `batch`: two stand for any more, since the second meets the first's gradients."""
+        """Micro batches per step at `batch`: two stand for any number, since the second already meets gradients."""
         return max(self.accumulation, 2 if batch * self.ranks < self.accumulate_below else 1)
 
 
 class Point(TrialPart):
-    """What one batch size showed: bytes at rest and at the peak, seconds of each step after the first."""
+    """The measurements of one batch size: bytes at rest and at the peak, seconds of each step after the first."""
 
     batch: int = Field(ge=1)
     peak_bytes: int | None = None
@@ -176,7 +176,7 @@ class Point(TrialPart):
 
     @property
     def seconds(self) -> float | None:
-        """The median step, in seconds; None when no step was timed."""
+        """The median step, in seconds; None if no step was timed."""
         if not self.step_s:
             return None
         ordered = sorted(self.step_s)
@@ -184,30 +184,30 @@ class Point(TrialPart):
 
     @property
     def samples_per_s(self) -> float | None:
-        """Samples per second of this process at the median step; None when no step was timed."""
+        """Samples per second of this process at the median step; None if no step was timed."""
         seconds = self.seconds
         return None if not seconds else self.batch / seconds
 
 
-# whose answer is a speed
+# kinds of trials that measure a speed
 TIMED: frozenset[Kind] = frozenset({"look", "default", "variant", "speed", "loader", "joint", "scaling"})
-# others that keep this many CPUs busy are felt once all are in use: by how much, nobody can say
+# other processes that keep this many CPUs busy slow a trial once all CPUs are in use; the amount is unknown
 FELT_CPUS, _FELT_SHARE = 0.25, 0.8
-# so many of the CPUs are felt with the rest idle, too: by the memory, the caches and the clocks that all share
+# this share of the CPUs slows a trial even if the rest is idle: all share memory, caches and clocks
 _FELT_PART = 1 / 8
 STOLEN_SHARE, THROTTLED_SHARE, HOT_SHARE = 0.02, 0.05, 0.05
-# a process that has not gone when the next trial begins is on the GPU for some of the looks
+# a process that is still there when the next trial begins appears in some of the GPU readings
 NEIGHBOUR_SHARE = 0.5
 
 
 class Trial(TrialPart):
-    """One finished trial: how its processes were started and ended, what was measured, how long it took, in seconds.
+    """One finished trial: how its processes were started and ended, the measurements, its duration in seconds.
 
-    `refused` are settings that somebody's own script did not take, and why; `notes` what those it took may change.
-    `measured` holds other_cpus, other_share (of all CPUs), busy_share, stolen_share and throttled_share too, of
-    `process.cpu_load`, while it was timed, hot_share (of the time that the GPU worked, heat cut its clocks) and
-    neighbour_share (in which another process computed there, too);
-    `losses` are those of a variant's first steps. A search for the loader that ran within one trial says what it chose
+    `refused` holds settings that a user's own script did not take, and why; `notes` say what the settings it took may
+    change. `measured` also holds the load while it was timed, from `process.cpu_load`: other_cpus, other_share (of all
+    CPUs), busy_share, stolen_share and throttled_share; and, as shares of the GPU's working time, hot_share (heat cut
+    its clocks) and neighbour_share (another process computed there, too).
+    `losses` are those of a variant's first steps. A search for the loader that ran within one trial puts its choice
     in `chosen`, and each setting in `loaders`.
     """
 
@@ -232,7 +232,7 @@ class Trial(TrialPart):
 
     @property
     def samples_per_s(self) -> float | None:
-        """Samples per second of all ranks at the last point; None where they are not known."""
+        """Samples per second of all ranks at the last point; None if unknown."""
         if self.how == "launch":
             return self.measured.get("samples_per_s")
         rate = self.points[-1].samples_per_s if self.points else None
@@ -240,19 +240,19 @@ class Trial(TrialPart):
 
     @property
     def steps_per_s(self) -> float | None:
-        """Steps per second of a launch, counted in the script; None of other trials."""
+        """Steps per second of a launch, counted in the script; None for other trials."""
         step_s = self.measured.get("mean_step_s")
         return 1 / step_s if step_s else None
 
     @property
     def fits(self) -> bool:
-        """Whether everything asked for ran clean."""
+        """Whether all requested steps ran without a failure."""
         return self.end is End.FITS
 
     @property
     def is_disturbed(self) -> bool:
-        """Whether its speed is in doubt, because others took part of the CPUs, of what all CPUs share or of the GPU,
-        or because of heat."""
+        """Whether its speed is in doubt, because other processes used the CPUs, the resources that all CPUs share or
+        the GPU, or because of heat."""
         told = self.measured
         others = told.get("other_cpus", 0.0) >= FELT_CPUS
         crowded = told.get("busy_share", 0.0) >= _FELT_SHARE or told.get("other_share", 0.0) >= _FELT_PART
@@ -264,7 +264,7 @@ class Trial(TrialPart):
 
     @property
     def disturbance(self) -> tuple[float, ...]:
-        """How much it was disturbed: the least of several timings is the one to believe."""
+        """How much the trial was disturbed, to compare: of several timings, believe the least disturbed one."""
         names: tuple[Disturbance, ...] = (
             "hot_share",
             "neighbour_share",
@@ -275,7 +275,7 @@ class Trial(TrialPart):
         return (float(self.is_disturbed), *(self.measured.get(name, 0.0) for name in names))
 
     def beside(self, found: CpuLoad | None, *, on_gpu: bool = False) -> Trial:
-        """The same with what others did with the CPUs meanwhile; steps on a GPU share no memory with them."""
+        """This trial with the CPU load of other processes; steps on a GPU do not share memory with them."""
         if found is None:
             return self
         told: dict[Disturbance, float | None] = {

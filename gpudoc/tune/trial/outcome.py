@@ -1,4 +1,4 @@
-"""How a trial ended, from an exception, a signal or what was written to stderr."""
+"""How a trial ended, from an exception, a signal or the text on stderr."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MEMORY = {
     Shortage.HOST: End.OOM_HOST,
     Shortage.SHM: End.OOM_SHM,
 }
-# what a message says besides a lack of memory; the sources are torch 2.6 to 2.13
+# messages about problems other than a lack of memory; the sources are torch 2.6 to 2.13
 _SIGNS: tuple[tuple[Pattern, End], ...] = (
     (Pattern(r"DataLoader worker .{0,400} (is killed by signal|exited unexpectedly)"), End.WORKER_DIED),
     (Pattern(r"invalid configuration argument|CUDA error: too many blocks"), End.GRID_LIMIT),
@@ -28,7 +28,7 @@ _SIGNS: tuple[tuple[Pattern, End], ...] = (
 
 
 def classify_exception(problem: BaseException) -> End:
-    """The end that an exception means; what says nothing of memory or limits is the user's own error."""
+    """The end that an exception means; it is the user's own error if it does not mention memory or limits."""
     lacking = shortage(problem)
     if lacking is not None:
         return _MEMORY[lacking]
@@ -37,13 +37,13 @@ def classify_exception(problem: BaseException) -> End:
 
 
 def classify_text(text: str) -> End | None:
-    """The end that a message means, or None when it says nothing of memory or limits."""
+    """The end that a message means, or None if it does not mention memory or limits."""
     lacking = shortage_in(text)
     return _of_message(text) if lacking is None else _MEMORY[lacking]
 
 
 def classify_status(status: int, stderr: str, cgroup_killed: Callable[[], bool]) -> tuple[End, str]:
-    """The end and a sentence for a process that ended without a word; `status` is negative for a signal."""
+    """The end and a sentence for a process that ended without an event; `status` is negative for a signal."""
     if status < 0:
         if -status == signal.SIGKILL:
             if cgroup_killed():

@@ -1,4 +1,4 @@
-"""What killed processes of a search leave behind: shared memory of its trials, folders of earlier searches."""
+"""Removes the leftovers of killed processes: shared memory of a search's trials, folders of earlier searches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpudoc.patterns import Pattern
 from gpudoc.process.lifetime import is_running
 from gpudoc.temporary import find_folders, remove_folder
 
-# names the folder in which the processes of a search say that they are its own
+# variable with the folder in which a search's processes register
 PROCESSES = "GPUDOC_TUNE_PROCESSES"
 _NOTE = "process-"
 _MEMORY = Pattern(r"torch_(\d+)_\d+(?:_\d+)?")
@@ -19,7 +19,7 @@ _SHARED = Path("/dev/shm")
 
 
 def note_process() -> None:
-    """Say that this process is a search's own, which removes what it leaves in shared memory when it is killed."""
+    """Register this process with its search, which removes the process's shared memory if it is killed."""
     folder = os.environ.get(PROCESSES)
     if folder:
         with contextlib.suppress(OSError):
@@ -27,10 +27,10 @@ def note_process() -> None:
 
 
 def sweep_shared_memory(folder: Path, since: float) -> None:
-    """Remove torch's shared memory of those processes noted in `folder` that have ended; a killed one cannot do it.
+    """Remove torch's shared memory of ended processes noted in `folder`, since a killed process cannot do so itself.
 
-    Only files that are this user's, made after `since` (Unix time), and that no process anywhere has open: in
-    another container that shares /dev/shm the same number is another process.
+    Only files of this user, made after `since` (Unix time), that no process anywhere has open: in another container
+    that shares /dev/shm, the same number is another process.
     """
     notes = {int(note.name.removeprefix(_NOTE)): note for note in folder.glob(f"{_NOTE}*")}
     ended = {pid: note for pid, note in notes.items() if not is_running(pid)}
@@ -57,9 +57,9 @@ def _remove_unused(path: Path, since: float) -> None:
         status = os.fstat(handle)
         if status.st_uid != os.getuid() or status.st_ctime < since:
             return
-        # who opens it in this moment would have us sent SIGIO, which ends a process; this one is ignored
+        # if another process opens the file now, we would get SIGIO, which ends a process; SIGURG is ignored
         fcntl.fcntl(handle, fcntl.F_SETSIG, signal.SIGURG)
-        # granted only when no other process, in whatever namespace, has the file open or mapped
+        # granted only if no other process, in any namespace, has the file open or mapped
         fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_WRLCK)
         path.unlink()
     finally:

@@ -1,6 +1,6 @@
-"""What crosses the border between the search and its trials: every message, one encoder and one decoder.
+"""The messages between the search and its trials, with one encoder and one decoder.
 
-`TrialStart` goes to the fork server; everything that comes back from it and from the trials is a `Envelope`.
+`TrialStart` goes to the fork server; every answer from it and from the trials is an `Envelope`.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from gpudoc.process.arguments import own_python
 from gpudoc.profile.model import Hardware, WorkloadKey
 from gpudoc.tune.trial.messages import End, How, Measure, PlanAnswer, Point, TrialPart, TrialRequest
 
-# of one message; a packet of the socket holds twice as much
+# the most bytes of one message; a packet of the socket holds twice as much
 _MAX_BYTES = 1 << 16
 _MAX_TEXT = 2000
 _SHOWN = 200
-# what a fork server that has imported PyTorch waits for: the workload is another one's until then
+# a fork server that has imported PyTorch waits for this; until then another one may load the workload
 GO_ON = b"go on"
 
 M = TypeVar("M", bound="Message")
 
 
 class BrokenMessageError(GpudocError):
-    """A process sent what is not a message of this version."""
+    """A process sent something other than a message of this version."""
 
 
 class Message(TrialPart):
@@ -38,7 +38,7 @@ class Message(TrialPart):
 class RankPlace(Message):
     """Where one rank of a trial runs: device, memory limit, files shared with the other ranks and the parent.
 
-    `cap` is the largest batch to try; `stop_s` are the seconds after which no further steps are begun.
+    `cap` is the largest batch to try; no further steps begin after `stop_s` seconds.
     """
 
     device: str
@@ -61,14 +61,14 @@ class TrialStart(Message):
 
 
 class Ready(Message):
-    """The fork server has imported the workload; `no_fork` says why it cannot be forked, empty when it can."""
+    """The fork server has imported the workload; `no_fork` says why it cannot be forked, empty if it can."""
 
     kind: Literal["ready"] = "ready"
     no_fork: str = ""
 
 
 class Failed(Message):
-    """The fork server could not import the workload; `traceback` only for what is not a GpudocError."""
+    """The fork server could not import the workload; `traceback` is empty for a GpudocError."""
 
     kind: Literal["failed"] = "failed"
     message: str
@@ -92,7 +92,7 @@ class Exited(Message):
 
 
 class TrialStage(Message):
-    """What a trial does from now on, and at which batch."""
+    """The stage that a trial begins, and its batch."""
 
     kind: Literal["stage"] = "stage"
     stage: str
@@ -100,7 +100,7 @@ class TrialStage(Message):
 
 
 class BatchMeasured(Message):
-    """What one batch showed; `legs` are the parts of a scaling measurement, seconds per step block by block."""
+    """The result of one batch; `legs` are the parts of a scaling measurement, in seconds per step of each block."""
 
     kind: Literal["measured"] = "measured"
     point: Point
@@ -108,7 +108,7 @@ class BatchMeasured(Message):
 
 
 class FirstLosses(Message):
-    """The losses of a variant's first steps, one for each update that was made."""
+    """The losses of a variant's first steps, one for each update."""
 
     kind: Literal["first_losses"] = "first_losses"
     losses: tuple[float, ...]
@@ -146,7 +146,7 @@ class RankEnd(Message):
 
 
 class TorchCard(Message):
-    """The GPU as torch sees it; `free_bytes` with what this process holds of it, `count` GPUs in all."""
+    """The GPU as torch sees it; `free_bytes` includes the memory that this process holds, `count` is all GPUs."""
 
     name: str
     capability: tuple[int, int] | None
@@ -155,10 +155,10 @@ class TorchCard(Message):
 
 
 class Inspection(Message):
-    """What a search must know of workload and device before its first trial; no `card` on a CPU.
+    """Facts on workload and device that a search needs before its first trial; no `card` on a CPU.
 
     `baseline_bytes` is the private memory of a process before its first step. `matmul_precision` and `cudnn_benchmark`
-    are torch's switches as the user's code left them. `has_policies` says that a part of the activations can be
+    are torch's switches as the user's code left them. `has_policies` is True if a part of the activations can be
     recomputed, too.
     """
 
@@ -203,7 +203,7 @@ Emit = Callable[[Event], None]
 
 
 class Envelope(Message):
-    """One event of one rank of a trial; of the fork server itself where `trial` is None."""
+    """One event of one rank of a trial; an event of the fork server itself if `trial` is None."""
 
     trial: int | None = None
     rank: int = 0
@@ -216,7 +216,7 @@ def encode(message: Message) -> bytes:
 
 
 def decode(kind: type[M], data: bytes, sender: str) -> M:
-    """The message of this kind in `data`; BrokenMessageError, which names the sender, for anything else."""
+    """The message of this kind in `data`; BrokenMessageError, which names the sender, if it is something else."""
     try:
         return kind.model_validate_json(data, strict=True)
     except ValidationError as problem:
@@ -249,11 +249,11 @@ def _cut(value: object) -> object:
 
 
 def receive(channel: socket.socket, kind: type[M], sender: str) -> M | None:
-    """The next message, None when nobody is left to send one; what `recv` raises."""
+    """The next message, None if no sender is left; raises the errors of `recv`."""
     data = channel.recv(2 * _MAX_BYTES)
     return decode(kind, data, sender) if data else None
 
 
 def command(call: str) -> list[str]:
-    """A Python process that makes one call to a function of the fork server."""
+    """The arguments of a Python process that makes one call to a function of the fork server."""
     return own_python(f"import gpudoc.tune.trial.fork_server as it; it.{call}")

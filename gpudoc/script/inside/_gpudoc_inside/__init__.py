@@ -1,10 +1,9 @@
-"""Sees what a training script does, from inside its process, and builds its loaders as ordered; never changes the rest.
+"""Watches a training script from inside its process and builds its loaders as ordered; it never changes the rest.
 
 It touches: `DataLoader.__init__` and `__iter__`, `__next__` of its iterators, `autocast.__enter__`, `sys.excepthook`,
-torch's global hook after optimizer steps, and in a trial that has a limit torch's share of the GPU's memory. Where a
-record or lines are asked for: `torch.autograd.backward`, `torch.save`, a hook of modules, and the seed of all random
-numbers, which the script may set after that. Standard
-library only, since the script's Python may be another one.
+torch's global hook after optimizer steps, and, in a trial with a limit, torch's share of the GPU's memory. If the order
+asks for a record or lines, also: `torch.autograd.backward`, `torch.save`, a hook of modules, and the seed of all random
+numbers, which the script may set afterwards. Standard library only, since the script's Python may be another one.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _MAX_LINKS = 5
 
 
 def start(folder: str) -> HookReport:
-    """Wait for torch, in this process and in those that it forks; nothing is imported and nothing touched before."""
+    """Wait for torch, in this process and in its forks; before torch, nothing is imported or changed."""
     report = HookReport(folder)
     pulse = RankPulse(report)
     feed = BatchFeed(report, pulse)
@@ -47,7 +46,7 @@ def start(folder: str) -> HookReport:
         report.torch_is_here(module)
         limit_device(report, module)
         pulse.builds()
-        # backward is wrapped once both have said whether they listen
+        # backward is wrapped last, after both could register as listeners
         for asked in (recorder, sampler, backwards):
             if asked is not None:
                 asked.torch_is_here(module)
@@ -74,9 +73,9 @@ def start(folder: str) -> HookReport:
 
 
 def _asked_for(report: HookReport) -> tuple[StateRecorder | None, LineSampler | None, BackwardCalls | None]:
-    """What records a training, what finds the lines of its time, what tells both of backward; None if not asked for.
+    """The recorder of a training, the sampler of its lines, and the backward calls for both; None if not ordered.
 
-    Most launches ask for neither, and then their files are not read.
+    Most launches order neither, and then these modules are not imported.
     """
     record, lines = report.order.get("record"), report.order.get("lines")
     if not record and not lines:
@@ -91,16 +90,16 @@ def _asked_for(report: HookReport) -> tuple[StateRecorder | None, LineSampler | 
 
 
 class Arrivals:
-    """A finder that finds nothing itself: it asks the others and adds to what they load."""
+    """A finder that finds nothing itself: it asks other finders and adds an action to the modules that they load."""
 
     def __init__(self, actions: dict[str, Action]) -> None:
         self._actions = actions
         self._asking: set[tuple[int, str]] = set()
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """What the other finders find for a module that is waited for; None for any other module."""
+        """The spec that the other finders return for an awaited module; None for any other module."""
         asking = (threading.get_ident(), name)
-        # another finder of this kind asks all finders too, this one among them
+        # another finder of this kind also asks all finders, including this one
         if name not in self._actions or asking in self._asking:
             return None
         self._asking.add(asking)
@@ -116,7 +115,7 @@ class Arrivals:
             if spec is None:
                 continue
             if hasattr(spec.loader, "exec_module"):
-                # a spec that cannot be changed loads the module all the same
+                # a spec that cannot be changed still loads the module
                 with suppress(Exception):
                     spec.loader = Watched(spec.loader, self._arrived)
             found: ModuleSpec = spec
@@ -124,14 +123,14 @@ class Arrivals:
         return None
 
     def _arrived(self, module: Any) -> None:
-        # a module may be looked for and not be imported, or fail the first time: it is waited for until it is there
+        # a module may be found but not imported, or fail at first: its action waits until it is loaded
         action = self._actions.pop(module.__name__, None)
         if action is not None:
             action(module)
 
 
 class Watched:
-    """A loader with something to be done after it; the module that it loads has the loader itself."""
+    """A loader with an action after loading; the loaded module refers to the original loader."""
 
     def __init__(self, loader: Any, arrived: Action) -> None:
         self._loader, self._arrived = loader, arrived
@@ -140,12 +139,12 @@ class Watched:
         return getattr(self._loader, name)
 
     def create_module(self, spec: ModuleSpec) -> Any:
-        """What the loader creates; None leaves it to Python."""
+        """The module that the loader creates; None leaves it to Python."""
         create = getattr(self._loader, "create_module", None)
         return None if create is None else create(spec)
 
     def exec_module(self, module: Any) -> None:
-        """Load as the loader does, then say so."""
+        """Load as the loader does, then call the action."""
         with suppress(Exception):
             module.__spec__.loader = module.__loader__ = self._loader
         self._loader.exec_module(module)
@@ -153,7 +152,7 @@ class Watched:
 
 
 def wait_for(actions: dict[str, Action]) -> None:
-    """Run each action with its module once that has been imported; at once where it has been already."""
+    """Run each action with its module once it is imported; at once if it already is."""
     waiting = {}
     for name, action in actions.items():
         if name in sys.modules:
@@ -164,7 +163,7 @@ def wait_for(actions: dict[str, Action]) -> None:
 
 
 def watch_the_end(report: HookReport, finish: Callable[[], None]) -> None:
-    """Tell of the end of this process, and of each that it forks."""
+    """Report the end of this process and of each of its forks."""
     shown = sys.excepthook
 
     def excepthook(kind: Any, problem: Any, trace: Any) -> None:
@@ -187,7 +186,7 @@ def watch_the_end(report: HookReport, finish: Callable[[], None]) -> None:
         report.after_fork()
         util = sys.modules.get("multiprocessing.util")
         if util is not None:
-            # a child of multiprocessing leaves without atexit; what was registered before its start is forgotten
+            # a child of multiprocessing skips atexit, and forgets finalizers that were registered before its start
             util.register_after_fork(report, lambda _: util.Finalize(None, end, exitpriority=0))
 
     sys.excepthook = excepthook
@@ -196,7 +195,7 @@ def watch_the_end(report: HookReport, finish: Callable[[], None]) -> None:
 
 
 def describe(problem: BaseException) -> dict[str, Any]:
-    """An exception and those that led to it, the traceback's last lines, and the allocator's numbers."""
+    """An exception and the exceptions that led to it, the shortened traceback, and the allocator's numbers."""
     chain = []
     for link in links(problem)[:_MAX_LINKS]:
         number = getattr(link, "errno", None)
@@ -210,14 +209,14 @@ def describe(problem: BaseException) -> dict[str, Any]:
     try:
         numbers = allocator_numbers()
     except Exception:
-        # a lost device answers nothing
+        # a lost device does not answer
         numbers = {}
     text = "".join(traceback.format_exception(type(problem), problem, problem.__traceback__))
     return {"chain": chain, "traceback": short(text), "allocator": numbers}
 
 
 def links(problem: BaseException) -> list[BaseException]:
-    """The exception and those that led to it, as a traceback would show them."""
+    """The exception and the exceptions that led to it, as a traceback would show them."""
     found: list[BaseException] = []
     link: Any = problem
     while link is not None and link not in found:
@@ -227,10 +226,10 @@ def links(problem: BaseException) -> list[BaseException]:
 
 
 def short(text: str) -> str:
-    """Beginning and end of a text, in whole lines: a launcher puts the traceback of a rank before what it said."""
+    """The beginning and the end of a text: a launcher puts the traceback of a rank before its own message."""
     if len(text) <= _HEAD + _TAIL:
         return text
-    # half a line may hold half a secret, which nothing shows to be one
+    # the end starts with a whole line: half of a secret could not be recognised as one
     return text[:_HEAD] + "\n...\n" + text[-_TAIL:].partition("\n")[2]
 
 

@@ -1,4 +1,4 @@
-"""Each call of backward: one wrapper for all who listen, and none where nobody does."""
+"""Reports each call of backward through one wrapper for all listeners; there is none without a listener."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from .report import HookReport
 
 
 class BackwardCalls:
-    """Who hears of each call of `torch.autograd.backward`, with what it is called on, before it runs."""
+    """The listeners to `torch.autograd.backward`: each gets the tensors of a call before it runs."""
 
     def __init__(self, report: HookReport) -> None:
         self._report = report
         self._heard: list[Callable[[Any], None]] = []
 
     def listen(self, heard: Callable[[Any], None]) -> None:
-        """Call this before each backward."""
+        """Call `heard` before each backward."""
         self._heard.append(heard)
 
     def torch_is_here(self, torch: Any) -> None:
-        """Wrap the function once, where somebody listens."""
+        """Wrap the function once if there is a listener."""
         if not self._heard:
             return
         backward, heard = torch.autograd.backward, tuple(self._heard)

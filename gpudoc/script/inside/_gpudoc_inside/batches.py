@@ -1,4 +1,4 @@
-"""What is drawn from the loaders between two steps: from which, how long it was waited for, and how many samples."""
+"""The batches drawn between two steps: from which loader, how long the script waited, and how many samples."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Stretch:
 
     def __init__(self, loader: int, grad: bool, began: float) -> None:
         self.loader, self.grad, self.began, self.ended = loader, grad, began, began
-        # by the host's clock; on a GPU as pairs of marks, between which it had nothing to do
+        # by the host's clock; on a GPU as pairs of marks, between which the GPU was idle
         self.wait_s = 0.0
         self.waits: list[tuple[Any, Any, float]] = []
         self.samples: int | None = None
@@ -44,7 +44,7 @@ class BatchFeed:
         self._report, self._pulse = report, pulse
         self.numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._iterators: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-        # the iterator that was drawn from last, and what is known of it: asking the dictionary takes longer
+        # the iterator that was drawn from last, and its entry: a look-up in the dictionary takes longer
         self._recent: tuple[Any, Any] = (lambda: None, None)
         self._wrapped: set[type] = set()
         self.stretches: list[Stretch] = []
@@ -52,10 +52,10 @@ class BatchFeed:
         self.turning: Callable[[], None] = lambda: None
         self.first_asked: float | None = None
         self._drawn: dict[int, int] = {}
-        # whether batches of some loader are still to be looked at; and what each one must give
+        # whether batches of some loader must still be looked at, and whether batches are digested
         self._unseen = True
         self._records = bool(report.order.get("record_samples"))
-        # steps made so far, and how many have their batches digested; None: all
+        # steps made so far, and the number of first steps whose batches are digested; None: all
         self.steps = 0
         self._digested: int | None = report.order.get("digest_steps")
         self._thread = threading.get_ident()
@@ -64,12 +64,12 @@ class BatchFeed:
         self.gpu = GpuClock()
 
     def taken(self) -> list[Stretch]:
-        """What was drawn since this was called last."""
+        """The batches drawn since the last call."""
         found, self.stretches = self.stretches, []
         return found
 
     def iterating(self, loader: Any, make: Callable[[Any], Any]) -> Any:
-        """A new iterator over a loader, as the script asks for it."""
+        """A new iterator over a loader for the script."""
         queued = self.gpu.mark()
         began = self._clock()
         iterator = starting_workers(make, loader)
@@ -88,12 +88,12 @@ class BatchFeed:
         kind = type(iterator)
         owner = next((base for base in kind.__mro__ if "__next__" in vars(base)), None)
         if owner is None or isinstance(iterator, types.GeneratorType):
-            # a generator cannot be seen into
+            # the draws of a generator cannot be watched
             return
         self._iterators[iterator] = (number, getattr(loader, "batch_size", None))
         self._unseen = True
         self._wrap(owner)
-        # workers are started here, and the script waits for that
+        # the workers start here, and the script waits for them
         if threading.get_ident() == self._thread:
             self._wait(self._stretch(number, began, self._grad()), self._clock() - began, queued)
 
@@ -136,7 +136,7 @@ class BatchFeed:
         report.undo.append(lambda: setattr(owner, "__next__", draw))
 
     def _turn_to(self, iterator: Any) -> Any:
-        """What is known of an iterator that another one was drawn before; None of one that no known loader made."""
+        """The entry of an iterator that was not the last one drawn from; None if no known loader made it."""
         known = self._iterators.get(iterator)
         if known is not None:
             self._recent = (weakref.ref(iterator), known)
@@ -172,12 +172,12 @@ class BatchFeed:
             stretch.digests.append(digest(batch, bool(self._report.order.get("single"))))
 
     def _is_digested(self) -> bool:
-        # another thread is ahead by more steps in one launch than in the next
+        # the lead of another thread, in steps, differs from launch to launch
         in_time = self._digested is None or self.steps < self._digested
         return in_time or threading.get_ident() != self._thread
 
     def _looking(self, number: int) -> list[Any] | None:
-        # the first batches are looked at more closely, those of a run only once
+        # each loader's first batches are looked at more closely
         seen = self._drawn.get(number, 0)
         if seen >= _LOOKED_AT:
             self._unseen = any(self._drawn.get(other, 0) < _LOOKED_AT for other, _ in self._iterators.values())
@@ -186,7 +186,7 @@ class BatchFeed:
         return None if seen < _LOOKED_AT - 1 else _random_state()
 
     def _look(self, number: int, batch: Any, before: list[Any]) -> None:
-        # with workers the numbers are drawn elsewhere
+        # workers draw their random numbers in other processes
         workers = any(getattr(loader, "num_workers", 0) for loader, own in self.numbers.items() if own == number)
         self._report.tell(
             "data",
@@ -208,19 +208,19 @@ def _random_state() -> list[Any]:
 
 
 class GpuClock:
-    """Marks in the queue of the GPU that the script trains on; without one, and while a graph is captured, none."""
+    """Marks in the queue of the GPU that trains; there are none without a GPU, or while a graph is captured."""
 
     def __init__(self) -> None:
         self._device: int | None = None
         self._process = os.getpid()
 
     def start(self, device: Any) -> None:
-        """From here on there are marks, if `device` is a GPU."""
+        """Start to make marks if `device` is a GPU."""
         self._device = (device.index or 0) if device.type == "cuda" else None
 
     def mark(self) -> Any:
-        """A mark behind all that is queued now."""
-        # what a fork inherits is of no use to it
+        """A mark after all work that is queued now, or None."""
+        # a fork cannot use the inherited GPU
         if self._device is None or self._process != os.getpid():
             return None
         try:
@@ -232,7 +232,7 @@ class GpuClock:
             mark.record(cuda.current_stream(self._device))
             return mark
         except Exception:
-            # a GPU that has failed: the script will hear of it from its own call
+            # the GPU has failed: the script will see that in its own call
             self._device = None
             return None
 
@@ -251,7 +251,7 @@ class GpuClock:
             return True
 
     def seconds(self, begin: Any, end: Any, otherwise: float) -> float:
-        """Seconds of the GPU's between two marks that are past; `otherwise` where one is missing or it has failed."""
+        """Seconds by the GPU's clock between two past marks; `otherwise` if a mark is missing or the GPU has failed."""
         if begin is None or end is None or self._device is None:
             return otherwise
         try:
@@ -262,7 +262,7 @@ class GpuClock:
 
 
 def tensors(value: Any, depth: int = 0) -> Iterator[Any]:
-    """Every tensor in a batch: in lists, tuples, dicts, and in what an object that is a batch holds."""
+    """Every tensor in a batch: in lists, tuples, dicts, and in the attributes of a batch object."""
     torch = sys.modules["torch"]
     if isinstance(value, torch.Tensor):
         yield value
@@ -281,10 +281,10 @@ def tensors(value: Any, depth: int = 0) -> Iterator[Any]:
 
 
 def count(batch: Any, asked: int | None) -> int | None:
-    """Samples in a batch: the first dimension of its first tensor, at most `asked`; None when it holds no tensor."""
+    """Samples in a batch: the first dimension of its first tensor, at most `asked`; `asked` if it holds no tensor."""
     first = batch[0] if type(batch) in (list, tuple) and batch else batch
     if type(first) is not sys.modules["torch"].Tensor or not first.ndim:
-        # walking through all kinds takes several times as long, and most batches begin with a tensor
+        # the walk through all kinds takes several times as long, and most batches begin with a tensor
         first = next((tensor for tensor in tensors(batch) if tensor.dim()), None)
         if first is None:
             return asked
@@ -304,7 +304,7 @@ def num_bytes(batch: Any) -> int:
 
 
 def digest(batch: Any, single: bool = False) -> str:
-    """What a batch holds in 16 characters: equal for equal values in equal places, of doubles in single precision."""
+    """A batch's content in 16 characters: equal for equal values in equal places; `single` makes doubles floats."""
     known = hashlib.blake2b(digest_size=8)
     for tensor in tensors(batch):
         held = tensor.detach().cpu().contiguous()
@@ -315,7 +315,7 @@ def digest(batch: Any, single: bool = False) -> str:
 
 
 def starting_workers(make: Callable[[Any], Any], loader: Any) -> Any:
-    """What `make` makes of the loader; what this thread forks meanwhile has its soft limit raised to the hard one."""
+    """What `make` returns for the loader; processes forked meanwhile raise their soft memory limit to the hard one."""
     if not getattr(loader, "num_workers", 0):
         return make(loader)
     _register()

@@ -1,4 +1,4 @@
-"""What of an order may be applied to a loader: samples and their order stay as they are; what may not be is said."""
+"""Which ordered settings may be applied to a loader without changing samples or their order; why others may not."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any, Iterator, NamedTuple, Sequence
 
 from .batches import is_iterable
 
-# they may keep the state that they were given; whoever sees them knows better
+# libraries whose own samplers are trusted not to draw between batches
 _STANDARD = ("torch", "accelerate", "lightning", "pytorch_lightning", "lightning_fabric", "transformers", "torchdata")
 
 
-# torch draws a seed from the script's random numbers for each new set of workers, and none for those that live on
+# torch draws a seed from the script's random numbers for each new set of workers, but none for persistent workers
 _SEEDS = "the order of the samples would change: new workers and persistent workers draw different random numbers"
 
 
 class LoaderVerdict(NamedTuple):
-    """The arguments that a loader is built with in place of the script's, what was refused, and what may differ."""
+    """The arguments that replace the script's when a loader is built, the refused ones, and what may differ."""
 
     changed: dict[str, Any]
     refused: dict[str, str]
@@ -29,7 +29,7 @@ class LoaderVerdict(NamedTuple):
 
 
 def judge(said: dict[str, Any], order: dict[str, Any]) -> LoaderVerdict:
-    """What of the order holds for a loader that the script builds with the arguments `said`, defaults included."""
+    """Decide which settings apply to a loader that the script builds with the arguments `said`, defaults included."""
     verdict = LoaderVerdict({}, {}, [])
     wanted: dict[str, Any] = {name: value for name, value in (order["loader"] or {}).items() if value is not None}
     if order["batch"] is not None:
@@ -58,7 +58,7 @@ def is_sharded(said: dict[str, Any]) -> bool:
 
 
 def draws(said: dict[str, Any]) -> bool:
-    """Whether data set, transforms or collate function draw random numbers, as far as their code shows."""
+    """Whether the data set, its transforms or the collate function draw random numbers, as far as their code shows."""
     return any(mentions(said.get(name), set(RANDOM)) for name in ("dataset", "collate_fn"))
 
 
@@ -122,9 +122,9 @@ class _Nowhere:
 
 
 def _why_not_sent(said: dict[str, Any]) -> str | None:
-    """Workers that are not forked get the data set by pickle; a script without workers may never have tried."""
+    """Why the data set cannot be pickled for workers that are not forked; the script may never have used workers."""
     multiprocessing: Any = sys.modules.get("torch.multiprocessing") or sys.modules.get("multiprocessing")
-    # asking without allow_none would fix the method, which the script may still want to choose
+    # without allow_none, the query would fix the method, which the script may still want to choose
     method = multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
     if method == "fork" or said.get("multiprocessing_context") is not None:
         return None
@@ -149,7 +149,7 @@ def _pinning(said: dict[str, Any], asked: bool, verdict: LoaderVerdict) -> None:
 
 
 def _without_workers(said: dict[str, Any], verdict: LoaderVerdict) -> None:
-    # torch refuses what only workers can have
+    # torch refuses settings that need workers
     for name, none in (("prefetch_factor", None), ("persistent_workers", False), ("multiprocessing_context", None)):
         if said.get(name) not in (none, False):
             verdict.changed[name] = none
@@ -194,7 +194,7 @@ def _values(said: dict[str, Any], verdict: LoaderVerdict) -> None:
         )
 
 
-# what draws from the global random numbers, by any of the usual libraries
+# functions of the usual libraries that draw from the global random numbers
 RANDOM = frozenset(
     {
         *("rand", "randn", "randint", "rand_like", "randn_like", "randint_like", "randperm", "random", "random_"),
@@ -209,12 +209,12 @@ _MAX_DEPTH = 4
 
 
 def mentions(thing: Any, names: set[str]) -> bool:
-    """Whether the code of an object, of what it holds, or of the functions that it calls, uses one of the names."""
+    """Whether one of the names is used in the code of an object, of its parts, or of the functions that they call."""
     return any(names & set(code.co_names) for held in parts(thing) for code in codes(held))
 
 
 def parts(thing: Any) -> Iterator[Any]:
-    """An object whose code is the user's, and those that it holds: transforms in a data set, a data set in another."""
+    """An object and the objects that it holds, if their code is the user's: transforms, or a data set in another."""
     seen: set[int] = set()
     waiting = [(thing, 0)]
     while waiting and len(seen) < _MAX_OBJECTS:
@@ -239,7 +239,7 @@ def parts(thing: Any) -> Iterator[Any]:
 
 
 def codes(thing: Any) -> Iterator[types.CodeType]:
-    """The byte code of a function or of an object's methods, of functions within them and of those that they call."""
+    """The byte code of a function or of an object's methods, of functions within them, and of functions they call."""
     waiting = [_function(thing)] if _is_function(thing) else list(methods(type(thing)).values())
     seen: set[types.CodeType] = set()
     while waiting:
@@ -254,7 +254,7 @@ def codes(thing: Any) -> Iterator[types.CodeType]:
 
 
 def methods(kind: type) -> dict[str, types.FunctionType]:
-    """The methods that a class has from code that is neither torch's nor Python's, by name."""
+    """The methods of a class, by name, whose code belongs neither to torch nor to Python."""
     found: dict[str, types.FunctionType] = {}
     for base in reversed(kind.__mro__):
         if _is_own(base):
@@ -304,7 +304,7 @@ def _stores_into(code: types.CodeType, first: Sequence[str]) -> bool:
     before: Any = None
     for step in dis.get_instructions(code):
         if step.opname == "STORE_ATTR" and before is not None and before.opname.startswith("LOAD_FAST"):
-            # newer Pythons load two at once
+            # newer Python versions load two variables at once
             loaded = before.argval[-1] if isinstance(before.argval, tuple) else before.argval
             if loaded == first[0]:
                 return True
@@ -346,7 +346,7 @@ _MARKED_BYTES = 1 << 20
 
 
 def fingerprint(thing: Any) -> dict[str, Any]:
-    """The fields of an object and of those within it, each as a value that is equal as long as nothing was changed."""
+    """The fields of an object and of the objects within it, each as a value that stays equal until a field changes."""
     return {name: _mark(value, 1) for name, value in getattr(thing, "__dict__", {}).items()}
 
 
@@ -364,7 +364,7 @@ def _mark(value: Any, depth: int) -> Any:
         return (id(value), value._version)
     number = getattr(value, "nbytes", None)
     if isinstance(number, int) and hasattr(value, "tobytes"):
-        # what is changed in place shows in the values alone
+        # a change in place only shows in the values
         return (id(value), hash(value.tobytes()) if number <= _MARKED_BYTES else number)
     if depth >= _MARKED_DEPTH:
         return id(value)

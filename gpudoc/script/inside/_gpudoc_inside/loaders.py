@@ -1,4 +1,4 @@
-"""Loaders as they are built: where, from what, and with the settings that were ordered for them."""
+"""Watches loaders being built: where, from what, and with which ordered settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _SETTINGS = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "batch_size")
 _LARGEST_BATCHES = 3
-# as many as the tuner of own configurations looks at
+# the same limits as in the tuner of own configurations
 SCAN_SECONDS = 2.0
 MAX_SCANNED = 20_000
 _MAX_DEPTH = 6
@@ -39,7 +39,7 @@ _MAX_FRAMES = 4
 
 
 class Building(NamedTuple):
-    """A loader that is being built: what the script says, what an order allows, and whose it is."""
+    """A loader that is being built: the script's arguments, the verdict on an order, and where it comes from."""
 
     place: UserPlace
     key: str
@@ -115,7 +115,7 @@ class Loaders:
         return Building(place, key, said, verdict, origin, (bound.args, bound.kwargs))
 
     def _as_ordered(self, build: Callable[..., None], loader: Any, building: Building) -> bool:
-        """Build the loader with the settings that were ordered; False where that must be done as the script says."""
+        """Build the loader with the ordered settings; False if it must be built as the script says."""
         verdict = building.verdict
         if verdict is None or not verdict.changed:
             return False
@@ -132,7 +132,7 @@ class Loaders:
         return True
 
     def _origin(self, dataset: Any) -> int | None:
-        """The number of the loader that a framework builds this one from: it holds it while it does."""
+        """The number of the loader from which a framework builds this one: a frame of the framework still holds it."""
         for frame in frames():
             if is_users(frame.f_code.co_filename):
                 return None
@@ -172,7 +172,7 @@ class Loaders:
             own_batch_sampler=said.get("batch_sampler") is not None,
             iterable=iterable,
             sharded=iterable and _bounds().is_sharded(said),
-            # asking a loader of a stream for its length changes what it warns of
+            # reading the length of an iterable data set's loader changes its warnings
             length=None if iterable else _length(loader),
             drop_last=bool(loader.drop_last),
             script={name: _plain(said.get(name)) for name in _SETTINGS},
@@ -192,7 +192,7 @@ class Loaders:
         self._report.tell("data", loader=number, largest=found)
 
     def _refresh(self, loader: Any) -> None:
-        """Before an epoch: workers that live on because it was ordered start afresh once the data set was changed."""
+        """Before an epoch, restart the workers that persist only because of the order if the data set was changed."""
         before = self._states.get(loader)
         if before is None:
             return
@@ -205,13 +205,13 @@ class Loaders:
             fields = _bounds().difference(before, now)
             self._report.tell("data", loader=self._feed.numbers.get(loader), changed=fields)
         else:
-            # new workers would have drawn their seed here; without it the next shuffle would be another one
+            # new workers would have drawn their seed here; without this draw the next shuffle would differ
             torch: Any = sys.modules["torch"]
             torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
 
 
 def _bounds() -> Any:
-    # most launches order nothing of a loader: what judges an order is read with the first one
+    # most launches do not order loader settings: the module is imported with the first order
     from . import bounds
 
     return bounds
@@ -221,7 +221,7 @@ def _bind(build: Callable[..., None], loader: Any, args: Any, kwargs: Any) -> in
     try:
         bound = inspect.signature(build).bind(loader, *args, **kwargs)
     except TypeError:
-        # the script's own mistake, which torch tells in its words
+        # the script's own mistake, which torch reports itself
         return None
     return bound if "dataset" in bound.arguments else None
 
@@ -243,7 +243,7 @@ def _length(thing: Any) -> int | None:
     try:
         return len(thing)
     except Exception:
-        # what has no length, or does not know it yet
+        # it has no length, or does not know it yet
         return None
 
 
@@ -270,7 +270,7 @@ class UserPlace(NamedTuple):
 
 
 def find_place() -> UserPlace:
-    """The place of the call that is going on; where no line is the user's own, the first that is not torch's."""
+    """The place of the current call: the user's nearest line, or else the first line that is not torch's."""
     through, nearest = "torch", None
     lines: list[str] = []
     fallback = None
@@ -283,7 +283,7 @@ def find_place() -> UserPlace:
             if len(lines) == _MAX_FRAMES:
                 break
         elif nearest is None:
-            # the framework nearest to the user is the one whose words they know
+            # the framework nearest to the user is the one that they know
             through = _FRAMEWORKS.get(package, through)
             if fallback is None and package not in ("torch", "torchdata") and not _is_library(file):
                 fallback = (file, line)
@@ -297,7 +297,7 @@ def at(file: str, line: int) -> str:
 
 
 def frames() -> Iterator[Any]:
-    """The frames of the call that is going on but the hook's own, the innermost first."""
+    """The frames of the current call without the hook's own, the innermost first."""
     frame: Any = sys._getframe(1)
     while frame is not None:
         if not frame.f_code.co_filename.startswith(_OWN):
@@ -317,7 +317,7 @@ def _is_library(file: str) -> bool:
 
 
 def sample_size(sample: Any, depth: int = 0) -> int:
-    """How large a sample is, to be compared with others of its data set."""
+    """The size of a sample, only for comparison with other samples of its data set."""
     total = getattr(sample, "nbytes", None)
     if isinstance(total, int):
         return total
@@ -335,12 +335,12 @@ def sample_size(sample: Any, depth: int = 0) -> int:
 
 
 def largest_samples(dataset: Any, most: int) -> list[int]:
-    """The indices of the `most` largest samples, the largest first, of those that two seconds allow to look at.
+    """The indices of the `most` largest samples, the largest first, among those that two seconds allow to look at.
 
-    Where there are more than can be looked at, they are taken from all over the data set.
+    If there are more, the samples looked at are spread over the whole data set.
     """
     number = len(dataset)
-    # the golden ratio: wherever one stops, no part of the data set was left out
+    # the golden ratio: wherever the scan stops, it has covered all parts of the data set
     step = round(0.618034 * number)
     while math.gcd(step, number) > 1:
         step += 1
@@ -354,9 +354,9 @@ def largest_samples(dataset: Any, most: int) -> list[int]:
 
 
 def largest_first(loader: Any, batches: int) -> int:
-    """Let the first `batches` batches of a loader hold its largest samples; the size of the largest one.
+    """Put the largest samples into the first `batches` batches of a loader; returns the size of the largest one.
 
-    Its batch sampler must be torch's own. What follows them are the batches that it had anyway.
+    Its batch sampler must be torch's own. The loader's usual batches follow.
     """
     torch_batches: Any = sys.modules["torch.utils.data.sampler"]
     plain = loader.batch_sampler
@@ -365,7 +365,7 @@ def largest_first(loader: Any, batches: int) -> int:
         return 0
 
     class LargestFirst(torch_batches.BatchSampler):  # type: ignore[misc]
-        """The batch sampler of the script behind some batches of the largest samples."""
+        """Some batches of the largest samples, then the batches of the script's sampler."""
 
         def __init__(self) -> None:
             super().__init__(plain.sampler, plain.batch_size, plain.drop_last)
@@ -376,6 +376,6 @@ def largest_first(loader: Any, batches: int) -> int:
                 yield list(repeated)
             yield from plain
 
-    # the attribute may not be set once a loader is built
+    # torch refuses to set this attribute after a loader is built
     loader.__dict__["batch_sampler"] = LargestFirst()
     return sample_size(loader.dataset[chosen[0]])

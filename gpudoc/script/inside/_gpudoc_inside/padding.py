@@ -1,15 +1,15 @@
-"""How much of what a step gives to its model is padding beyond the longest sample of the batch."""
+"""The share of a model's input that is padding beyond the longest sample of the batch."""
 
 from __future__ import annotations
 
 from typing import Any, Iterator
 
-# shorter is no sequence; and of so many steps each is looked at
+# a shorter input is not a sequence; the number of first steps that are looked at
 _SHORTEST, _MOST_STEPS = 8, 200
 
 
 class PaddedInputs:
-    """Looks at the first call of a module in a step: which part of a sequence ends in one value in every sample."""
+    """Looks at the first call of a module in a step: how much of the sequences' end is one value in every sample."""
 
     def __init__(self) -> None:
         self._waits = False
@@ -18,9 +18,9 @@ class PaddedInputs:
 
     @property
     def found(self) -> list[list[Any]]:
-        """File, line, the mean share, and the one whole number that it ends in, None where there are several.
+        """File, line, the mean share, and the one whole number at the end, None if there are several.
 
-        Nothing of a line where each batch has the same share, as padding has not.
+        A line is left out if each batch has the same share, since padding varies.
         """
         rows = []
         for (file, line), tails in self._tails.items():
@@ -33,7 +33,7 @@ class PaddedInputs:
         return rows
 
     def stepped(self) -> None:
-        """The next call of a module is the first of its step."""
+        """Note that the next call of a module is the first of its step."""
         self._waits = self._steps < _MOST_STEPS
 
     def is_first(self) -> bool:
@@ -42,11 +42,11 @@ class PaddedInputs:
         return first
 
     def called(self, line: tuple[str, int], args: Any, torch: Any) -> None:
-        """What a line gives to the model in one step."""
+        """Record the tensors that a line gives to the model in one step."""
         self._steps += 1
         tails = [(tail, _end_of(value)) for value in _tensors(args, torch) if (tail := tail_of(value)) is not None]
         if tails:
-            # what has no padding at its end may be a mask or a table of places; the sequence is what has most
+            # a tensor without padding may be a mask or a table of positions; the sequence is the one with most padding
             self._tails.setdefault(line, []).append(max(tails, key=lambda tail: tail[0]))
 
 
@@ -62,15 +62,15 @@ def _tensors(value: Any, torch: Any) -> Iterator[Any]:
 
 
 def _end_of(value: Any) -> int | None:
-    """What a tensor of whole numbers ends in; None for features."""
+    """The last value of a tensor of whole numbers; None for features."""
     return None if value.is_floating_point() or len(value.shape) > 2 else int(value.flatten()[-1])
 
 
 def tail_of(value: Any) -> float | None:
-    """The share of the places at whose end every sample has the same value, 0 to 1.
+    """The share of places, 0 to 1, at the end of a sequence where all samples have one and the same value.
 
     `value` holds whole numbers, (samples, places), or features, (samples, places, features). None for other shapes, for
-    fewer than eight places, and for one sample.
+    fewer than eight places, or for a single sample.
     """
     shape = tuple(value.shape)
     whole = not (value.is_floating_point() or value.is_complex() or value.dtype.is_signed is False)

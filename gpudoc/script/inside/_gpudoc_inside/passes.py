@@ -1,4 +1,4 @@
-"""How often the lines of the user's busiest functions run in a step: what tells a loop of many short passes."""
+"""How often the lines of the user's busiest functions run in a step: this reveals loops of many short passes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from typing import Any, Callable, Iterable
 
 _STEPS = 3
-# some two seconds: a step with more of them is cut off, and then its lines ran at least so often
+# about two seconds: counting stops after this many events, and the counts are then lower bounds
 _MOST_EVENTS = 5_000_000
 
 
@@ -17,7 +17,7 @@ class PassCounter:
     def __init__(self, is_users: Callable[[str], bool]) -> None:
         self._is_users = is_users
         self._wanted: dict[str, set[int]] = {}
-        # the file of each function that was met, '' for one that holds no wanted line
+        # the file of each function seen so far, '' if it holds no wanted line
         self._files: dict[Any, str] = {}
         self._counts: dict[tuple[str, int], int] = {}
         self._events = self._steps = 0
@@ -25,13 +25,13 @@ class PassCounter:
 
     @property
     def passes(self) -> dict[tuple[str, int], float]:
-        """How often each line ran in a step; empty until that was counted."""
+        """How often each line ran in a step; empty until counting is done."""
         return {line: count / self._steps for line, count in self._counts.items()} if self.is_done else {}
 
     def begin(self, lines: Iterable[tuple[str, int]], frame: Any) -> None:
-        """Count from here on, in the functions that run now, too: `frame` is the innermost of them."""
+        """Start to count, also in the functions that run now: `frame` is the innermost of them."""
         if sys.gettrace() is not None:
-            # a debugger's, or a measurement of coverage
+            # a debugger or a coverage tool already traces
             self.is_done = True
             return
         for file, line in lines:
@@ -44,7 +44,7 @@ class PassCounter:
             frame = frame.f_back
 
     def stepped(self, frame: Any) -> None:
-        """A step is over; after the last one nothing is traced any more, not even in the functions that still run."""
+        """Note the end of a step; after the last step, tracing ends, also in the functions that still run."""
         if self._steps < _STEPS:
             self._steps += 1
             return
@@ -55,7 +55,7 @@ class PassCounter:
             frame = frame.f_back
 
     def stop(self) -> None:
-        """Count no more: what was counted stays."""
+        """Stop counting; the counts stay."""
         if self.is_on:
             self.is_on, self.is_done = False, True
             sys.settrace(None)

@@ -1,7 +1,7 @@
-"""What a training came to, bit by bit: each scalar that backward was called on, the batches, and the state at the end.
+"""Records a training's result bit by bit: each scalar that backward was called on, the batches, and the final state.
 
-Two launches with equal records trained the same: equal parameters and equal generators have an equal future, too. What
-this costs is measured, so that it can be left out of the time of the steps.
+Two launches with equal records trained the same: equal parameters and equal generators also have an equal future. The
+time that recording takes is measured, so that it can be subtracted from the time of the steps.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from . import batches
 from .backward_calls import BackwardCalls
 from .report import HookReport, is_worker
 
-# a root with more numbers is no loss
+# a root with more numbers is not a loss
 _MOST_NUMBERS = 4096
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _MOST_FILES = 10_000
 _SEED = 0
-# who listens ends a launch within some tenths of a second
+# gpudoc ends a launch within some tenths of a second
 _HELD_S = 60.0
-# what tempfile puts behind a prefix
+# the random end of a name that tempfile makes
 _DRAWN = re.compile(r"[a-z0-9_]{8}$")
 
 
 class StateRecorder:
-    """Records one process, where the order asks for it; nothing is kept of a tensor but its digest."""
+    """Records one process if the order asks for it; only the digest of a tensor is kept."""
 
     def __init__(self, report: HookReport, backwards: BackwardCalls) -> None:
         self._report, self._backwards = report, backwards
@@ -46,12 +46,12 @@ class StateRecorder:
         self._modules: list[Any] = []
         self._told = False
         if self.on:
-            # both sides begin with the same random numbers, where the script does not say which
+            # both sides begin with the same random numbers if the script does not set a seed
             random.seed(_SEED)
             sys.addaudithook(self._heard)
 
     def torch_is_here(self, torch: Any) -> None:
-        """Hear of each call of backward, and of each file that torch writes."""
+        """Listen to each call of backward, and to each file that torch writes."""
         if not self.on:
             return
         torch.manual_seed(_SEED)
@@ -72,21 +72,21 @@ class StateRecorder:
         self._report.undo.append(lambda: setattr(torch, "save", save))
 
     def numpy_is_here(self, numpy: Any) -> None:
-        """The same random numbers on both sides here, too."""
+        """Let both sides begin with the same random numbers of NumPy."""
         if self.on:
             numpy.random.seed(_SEED)
 
     def stepped(self, optimizer: Any) -> None:
-        """Keep what the end is judged by: the optimizer, and once the modules whose parameters it holds."""
+        """Keep what the final state is read from: the optimizer, and, once, the modules whose parameters it holds."""
         if not self.on or id(optimizer) in self._optimizers:
             return
-        # once, and in a step that is warming up: it is part of no step whose time counts
+        # this happens once, in a warm-up step, so it is not part of a measured step
         self._optimizers[id(optimizer)] = optimizer
         if not self._modules:
             self._modules = _modules_of(optimizer)
 
     def tell(self, steps: int) -> None:
-        """The record, once: when the steps that were asked for have run, or at the end."""
+        """Report the record once: after the ordered steps have run, or at the end."""
         if not self.on or self._told or not steps or is_worker():
             return
         self._told = True
@@ -100,12 +100,12 @@ class StateRecorder:
             losses=self._losses,
             state=self._state(),
             files={_named(path): os.path.getsize(path) for path in self._files if os.path.isfile(path)},
-            # what is digested here comes behind the last step, and is part of none
+            # the digests made here come after the last step, and are not part of any step
             seconds=round(self.seconds, 6),
         )
 
     def hold(self) -> None:
-        """Do nothing more until who listens ends this process: a side that is faster would print and write more."""
+        """Wait until gpudoc ends this process: otherwise the faster side would print and write more."""
         if self.on and self._told:
             time.sleep(_HELD_S)
 
@@ -129,7 +129,7 @@ class StateRecorder:
             self._move(torch, module.parameters(), nudge)
 
     def _nudge_without_modules(self, torch: Any, nudge: str) -> None:
-        """Weights that are plain tensors are in no module: they are moved when an optimizer is given them."""
+        """Move weights that are plain tensors, and so in no module, when an optimizer gets them."""
         kind = torch.optim.Optimizer
         add = kind.add_param_group
 
@@ -148,7 +148,7 @@ class StateRecorder:
             if id(held) in self._nudged or not held.is_floating_point():
                 continue
             self._nudged.add(id(held))
-            # without a new version of the tensor, which a graph may wait for
+            # `data` does not raise the tensor's version, which a graph may check
             values = held.data
             single = values.float() if self._report.order.get("single") else values
             values.copy_(torch.nextafter(single, _towards(torch, single, nudge)))
@@ -188,7 +188,7 @@ class StateRecorder:
 
 
 def _number(found: list[Any]) -> float | None:
-    """The loss that backward was called on; None where that is more than one number, or none that JSON has."""
+    """The loss that backward was called on; None if it is not one number, or not one that JSON can hold."""
     if len(found) != 1 or found[0].numel() != 1 or found[0].is_complex():
         return None
     number = float(found[0].detach())
@@ -196,7 +196,7 @@ def _number(found: list[Any]) -> float | None:
 
 
 def _named(path: str) -> str:
-    """A path without what tempfile drew by chance."""
+    """A path without the random part that tempfile drew."""
     folder = tempfile.gettempdir() + os.sep
     if not path.startswith(folder):
         return path
@@ -210,7 +210,7 @@ def _modules_of(optimizer: Any) -> list[Any]:
 
     kind = sys.modules["torch"].nn.Module
     own = {id(one) for group in optimizer.param_groups for one in group["params"]}
-    # isinstance asks an object for its class, of which torch.distributed.reduce_op warns in the script's output
+    # isinstance asks an object for its class, and torch.distributed.reduce_op would print a warning for that
     modules = [one for one in gc.get_objects() if issubclass(type(one), kind)]
     found = [one for one in modules if any(id(p) in own for p in one.parameters())]
     inner = {id(below) for one in found for below in one.modules() if below is not one}
@@ -233,7 +233,7 @@ def _digest_of(value: Any) -> str:
 
 
 def _saved_buffers(module: Any) -> list[Any]:
-    """The buffers that a checkpoint would hold; the others are constants, such as a table that was made once."""
+    """The buffers that a checkpoint would hold; other buffers are constants, such as a table that was made once."""
     return [
         buffer
         for part in module.modules()
@@ -243,7 +243,7 @@ def _saved_buffers(module: Any) -> list[Any]:
 
 
 def _towards(torch: Any, values: Any, nudge: str) -> Any:
-    """Where each number is moved to by its last bit: up, down, out (away from zero) or in (towards it)."""
+    """The value towards which each number moves by its last bit: up, down, out (away from zero) or in (towards it)."""
     if nudge == "in":
         return torch.zeros_like(values)
     end = torch.full_like(values, float("-inf" if nudge == "down" else "inf"))

@@ -1,7 +1,7 @@
-"""What gpudoc hears of a process that trains: lines of JSON in a file, signs of life in memory, its peak of memory.
+"""The reports of a process that trains: lines of JSON in a file, signs of life in memory, its peak memory.
 
-The signs of life are the words of gpudoc's train/ranks/pulse.py, which cannot be imported here. After a fault of the
-hook it says so and steps aside.
+The signs of life have the layout of gpudoc's train/ranks/pulse.py, which cannot be imported here. After its own fault
+the hook says so and steps aside.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class HookReport:
         self._started = False
 
     def torch_is_here(self, torch: Any) -> None:
-        """Torch has been imported: this process is one that may train. A child says so when it does train."""
+        """Torch has been imported, so this process may train. A child process only reports once it trains."""
         self._torch = torch
         if not _is_child():
             self.start()
 
     def after_fork(self) -> None:
-        """A forked child tells for itself, and nothing before it has something to tell."""
+        """Let a forked child report for itself, once it has something to report."""
         self.process = os.getpid()
         self._started = False
         self.began = time.perf_counter()
@@ -53,11 +53,11 @@ class HookReport:
 
     @property
     def is_run(self) -> bool:
-        """Whether the script is run to its end, so that steps are summed and not listed."""
+        """Whether the script runs to its end: then steps are summed, not listed."""
         return bool(self.order["purpose"] == "run")
 
     def start(self) -> None:
-        """Say who this process is, once."""
+        """Report which process this is, once."""
         if self._started:
             return
         self._started = True
@@ -79,28 +79,28 @@ class HookReport:
         )
 
     def tell(self, kind: str, **event: Any) -> None:
-        """One line, after who this is."""
+        """Write one line, after the line of `start`."""
         self.start()
         self._write(kind, event)
 
     @contextmanager
     def guard(self, what: str) -> Iterator[None]:
-        """A fault in here is the hook's own: it steps aside, and the script goes on."""
+        """Treat an exception in this block as the hook's own fault: it steps aside, and the script goes on."""
         try:
             yield
         except Exception as problem:
             self.step_aside(what, problem)
 
     def step_aside(self, what: str, problem: BaseException) -> None:
-        """Take back what was touched and say why; nothing is reported after it."""
+        """Undo all changes of the hook and report why; nothing is reported afterwards."""
         if self.off:
             return
         self.off = True
         for undo in reversed(self.undo):
-            # what cannot be taken back does nothing any more
+            # a wrapper that cannot be removed does nothing any more
             with suppress(Exception):
                 undo()
-        # where not even this can be said, nobody is listening
+        # if even this cannot be written, no one reads it
         with suppress(Exception):
             self.tell("aside", why=f"{what}: {type(problem).__name__}: {str(problem)[:500]}")
 
@@ -111,7 +111,7 @@ class HookReport:
         try:
             data, before = line.encode("utf-8", "replace"), os.fstat(handle).st_size
             if os.write(handle, data) < len(data):
-                # on a full disk; half a line would be taken for a fault
+                # the disk is full, and half a line would be read as a fault
                 os.ftruncate(handle, before)
                 raise OSError("no room for a complete line")
         finally:
@@ -132,7 +132,7 @@ def _is_child() -> bool:
 
 
 def launched_ranks() -> list[int | None]:
-    """Rank, local rank and ranks in all, as a launcher's variables tell; None for what they do not."""
+    """Rank, local rank and world size from a launcher's variables; None for each that they do not set."""
     for names in _RANKS:
         found = [os.environ.get(name, "") for name in names]
         if found[0].isdecimal():
@@ -141,37 +141,37 @@ def launched_ranks() -> list[int | None]:
 
 
 class RankPulse:
-    """The signs of life of a process that trains; each is a number stored in memory. In a run alone, not in trials."""
+    """The signs of life of a process that trains, stored as numbers in memory. Only in a run, not in trials."""
 
     def __init__(self, report: HookReport) -> None:
         self._report = report
         self._words: Any = None
         self._is_over = not report.is_run
         if not self._is_over:
-            # what a fork inherits is its parent's
+            # the memory that a fork inherits belongs to its parent
             os.register_at_fork(after_in_child=self._forget)
-        # who has stepped aside gives no signs any more, which is no hang
+        # the hook gives no signs after it stepped aside, which must not look like a hang
         report.undo.append(self.ends)
 
     def _forget(self) -> None:
         self._words = None
 
     def builds(self) -> None:
-        """Torch has been imported: a rank of a launcher will train, and the others may wait for it until it does."""
-        # a scheduler names a rank for torchrun itself, too, which will not train
+        """Torch has been imported: a rank of a launcher will train, and other ranks may wait for it."""
+        # a scheduler also sets a rank for torchrun itself, which does not train
         if "RANK" in os.environ and "LOCAL_RANK" in os.environ and self._report.started:
             self._now(_BUILDING)
 
     def asks(self, grad: bool) -> None:
-        """A batch is asked for, to train with or to evaluate."""
+        """The script asks for a batch, to train with or to evaluate."""
         self._now(_READING if grad else _EVALUATING)
 
     def goes_on(self) -> None:
-        """The batch is there: what comes now is the script's own."""
+        """The script has its batch, and runs its own code now."""
         self._now(_OWN_CODE)
 
     def steps(self, count: int) -> None:
-        """This many optimizer steps are made."""
+        """The script has made `count` optimizer steps."""
         words = self._words or self._opened()
         if words is not None:
             words[_STEP] = count
@@ -194,30 +194,30 @@ class RankPulse:
             self._report.step_aside("a sign of life", problem)
 
     def _opened(self) -> Any:
-        """Memory in a file of this process's own; None in trials, and for a loader worker, which belongs to another."""
+        """Memory in this process's own file; None in trials, and for a loader worker of another process."""
         if self._is_over or is_worker():
             return None
         launched = launched_ranks()
         rank, world = ranks_of_torch() or (launched[0] or 0, launched[2] or 1)
         try:
             with open(os.path.join(self._report.folder, f"rank-{rank}-{self._report.process}"), "w+b") as file:
-                # written, not only made longer: to store into a page for which the disk has no room is a SIGBUS
+                # zeros are written instead of a truncate: a store into a page without room on the disk causes SIGBUS
                 file.write(bytes(_NUM_WORDS * 8))
                 file.flush()
                 words = memoryview(mmap.mmap(file.fileno(), _NUM_WORDS * 8)).cast("q")
         except (OSError, ValueError):
-            # nobody hears it then, which is no matter of the script's
+            # there are no signs of life then, which must not disturb the script
             self._is_over = True
             return None
         words[_IS], words[_RANK], words[_WORLD] = _VERSION, rank, world
-        # last of all, since with it the rest is read
+        # the process id comes last, since a reader takes the rest as valid once it is set
         words[_PID] = self._report.process
         self._words = words
         return words
 
 
 def ranks_of_torch() -> tuple[int, int] | None:
-    """(rank, ranks in all), as torch.distributed tells once a group was made; None before, and without it."""
+    """(rank, world size) from torch.distributed once a group was made; None before that, or without it."""
     distributed: Any = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
@@ -225,14 +225,14 @@ def ranks_of_torch() -> tuple[int, int] | None:
 
 
 def cuda() -> Any:
-    """torch.cuda where the script has started it; None elsewhere."""
+    """torch.cuda if the script has started it, else None."""
     torch: Any = sys.modules.get("torch")
     found = getattr(torch, "cuda", None)
     return found if found is not None and found.is_initialized() else None
 
 
 def peaks() -> dict[str, int | None]:
-    """Peak bytes: reserved and allocated of the current GPU, else private memory as RLIMIT_DATA counts it."""
+    """Peak bytes: reserved and allocated on the current GPU, else private memory as RLIMIT_DATA counts it."""
     device = cuda()
     if device is not None:
         return {
@@ -244,7 +244,7 @@ def peaks() -> dict[str, int | None]:
 
 
 def allocator_numbers() -> dict[str, int]:
-    """What the CUDA allocator and the card say now, in bytes; empty where CUDA was not started."""
+    """The current numbers of the CUDA allocator and the card, in bytes; empty if CUDA was not started."""
     device = cuda()
     if device is None:
         return {}
@@ -278,7 +278,7 @@ def _private_peak_bytes() -> int | None:
 
 
 def limit_device(report: HookReport, torch: Any) -> None:
-    """Let torch take so much of its GPU as is ordered, once the script has started CUDA by itself."""
+    """Limit torch to the ordered share of its GPU, once the script has started CUDA by itself."""
     limit, index = report.order.get("device_limit_bytes"), report.order.get("device_index")
     if limit is None:
         return
@@ -290,5 +290,5 @@ def limit_device(report: HookReport, torch: Any) -> None:
             total = torch.cuda.get_device_properties(device).total_memory
             torch.cuda.set_per_process_memory_fraction(min(1.0, limit / total), device)
 
-    # what torch itself does with a seed that is set before CUDA has started
+    # torch does the same with a seed that is set before CUDA has started
     torch.cuda._lazy_call(started)

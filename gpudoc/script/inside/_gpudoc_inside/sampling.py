@@ -1,4 +1,4 @@
-"""Where the steps of a script spend their time, line by line of the user's own code, and what its steps leave behind.
+"""Where the steps of a script spend their time, by lines of the user's own code, and what they leave in memory.
 
 A thread looks at the main thread's stack some hundred times a second: the line is found by measuring, not by reading.
 """
@@ -20,25 +20,25 @@ from .report import HookReport, is_worker, peaks
 
 _OWN = os.path.dirname(os.path.abspath(__file__))
 _EVERY_S = 0.004
-# how long this thread waits before the main thread has to stop for it: after Python's 5 ms it would look only where a
-# call of torch lets go of the interpreter by itself, and never see the Python between two such calls
+# how long this thread waits before the main thread must stop for it: with Python's default of 5 ms it would only look
+# when a call of torch releases the interpreter by itself, and would never see the Python between two such calls
 _WAIT_S = 1e-5
 _MOST_LINES = 64
 _MOST_WEIGHT = 250
 _TOLD_EVERY_S = 2.0
-# two steps between which what is kept has grown, and by how many nodes of a graph or items at least
+# growth is measured between these two steps; the least growth that counts, in graph nodes or items
 _EARLY, _LATE, _GROWN = 6, 14, 6
 _MOST_NODES = 20_000
-# how many looks must name the busiest lines before their passes are counted, and the share of the looks that makes one
+# how many looks it takes before passes of the busiest lines are counted, and the share of looks that makes a line busy
 _ENOUGH_LOOKS, _BUSY = 25, 0.05
-# of torch: a module is called, autograd runs, an optimizer steps
+# functions of torch: a module is called, autograd runs, an optimizer steps
 _COMPUTES = frozenset({"_call_impl", "_engine_run_backward", "profile_hook_step", "wrapper"})
-# what runs in evaluation mode in these steps is a frozen part or a first check, no evaluation between steps
+# a module in evaluation mode in these first steps is a frozen part or a first check, not an evaluation
 _SETTLED = 2
 
 
 class LineSampler:
-    """Looks at one process that trains, where the order asks for lines."""
+    """Looks at one process that trains if the order asks for lines."""
 
     def __init__(self, report: HookReport, backwards: BackwardCalls) -> None:
         self._report, self._backwards = report, backwards
@@ -53,9 +53,9 @@ class LineSampler:
         self._anomaly = False
         self._pending: set[tuple[str, int]] = set()
         self._count = self._threads = 0
-        # after how many steps the first evaluation began, and whether the source holds one
+        # after how many steps the first evaluation began
         self._evaluated_after: int | None = None
-        # the peak where it began, and by how much it had grown at the next step
+        # the peak when it began, and the growth of the peak until the next step
         self._peak: int | None = None
         self._evaluation_bytes: int | None = None
         self._once: set[tuple[str, int]] = set()
@@ -68,7 +68,7 @@ class LineSampler:
         report.undo.append(self._counter.stop)
 
     def torch_is_here(self, torch: Any) -> None:
-        """Hear of each call of backward, and of each module that runs in evaluation with gradients."""
+        """Listen to each call of backward, and to each module that runs in evaluation mode with gradients."""
         if not self.on:
             return
         is_on, anomaly = torch.is_grad_enabled, torch.is_anomaly_enabled
@@ -103,7 +103,7 @@ class LineSampler:
         self._report.undo.append(handle.remove)
 
     def awaits(self, seconds: float) -> bool:
-        """Whether the look goes on after `seconds` of it: the source evaluates, and the steps did not come to it."""
+        """Whether the look goes on after `seconds`: the source evaluates, but the steps have not reached that."""
         if not self.on or self._evaluated_after is not None:
             return False
         if self._has_evaluation is None:
@@ -120,7 +120,7 @@ class LineSampler:
             self._frozen.add(line)
 
     def stepped(self, count: int) -> None:
-        """Begin behind the first step; look at what is kept after two of them."""
+        """Begin after the first step; compare what is kept after two steps."""
         if not self.on or self._done or is_worker():
             return
         self._count, self._threads = count, sys.modules["torch"].get_num_threads()
@@ -145,7 +145,7 @@ class LineSampler:
                 self._keeps.update(dict.fromkeys((file, line) for line in _lines_that_keep(file, name)))
 
     def tell(self) -> None:
-        """What was seen: when the steps that were asked for have run, or at the end."""
+        """Report the lines: after the ordered steps have run, or at the end."""
         if not self.on or self._done or not self._begun:
             return
         self._done = True
@@ -190,7 +190,7 @@ class LineSampler:
             if frame is None:
                 return
             if self._counter.is_on:
-                # a step whose lines are counted takes longer
+                # no looks now: a step whose lines are counted takes longer
                 continue
             self._looks += weight
             self._computing += weight * _computes(frame)
@@ -201,7 +201,7 @@ class LineSampler:
                 self._own[line] = self._own.get(line, 0) + weight
             del frame
             if not self._done and time.perf_counter() - self._told_at > _TOLD_EVERY_S:
-                # a look that is ended before its steps have run knows what was seen until then
+                # report now and then, so that a look which is ended early still leaves its lines
                 self._told_at = time.perf_counter()
                 with self._report.guard("a look"):
                     self._say()
@@ -213,12 +213,12 @@ def _most(counts: dict[tuple[str, int], int]) -> list[list[Any]]:
 
 
 def weight_of(seconds: float) -> int:
-    """For how many looks one stands that came so long after the last."""
+    """The number of looks that one look counts for if it came `seconds` after the last one."""
     return max(1, min(_MOST_WEIGHT, round(seconds / _EVERY_S)))
 
 
 def _computes(frame: Any) -> bool:
-    """Whether a module, a backward or an optimizer is on the way here."""
+    """Whether a module, a backward or an optimizer is on this stack."""
     while frame is not None:
         code = frame.f_code
         if code.co_name in _COMPUTES and not _is_users(code.co_filename):
@@ -230,7 +230,7 @@ def _computes(frame: Any) -> bool:
 def _lines(frame: Any) -> Iterator[tuple[str, int]]:
     while frame is not None:
         file = frame.f_code.co_filename
-        # between two instructions a frame may be on no line
+        # between two instructions a frame may have no line
         if frame.f_lineno is not None and _is_users(file):
             yield os.path.abspath(file), frame.f_lineno
         frame = frame.f_back
@@ -241,7 +241,7 @@ def _is_users(file: str) -> bool:
 
 
 def _called_at() -> tuple[str, int] | None:
-    """The user's line that called the outermost module of those that run now, from the hook of that module alone."""
+    """The user's line that called the outermost running module; None if the hook belongs to an inner module."""
     frame: Any = sys._getframe(1)
     line, calls = None, 0
     while frame is not None:
@@ -256,7 +256,7 @@ def _called_at() -> tuple[str, int] | None:
 
 
 def _users_files() -> Iterator[str]:
-    """The files of the script: in its own folder or the one that it was started in, and no packages of others."""
+    """The files of the script: in its own folder or the one that it was started in, without installed packages."""
     here, main = os.getcwd(), getattr(sys.modules.get("__main__"), "__file__", None)
     own = os.path.dirname(os.path.abspath(main)) if main else here
     folders = (os.path.join(own, ""), os.path.join(here, ""))
@@ -287,7 +287,7 @@ def _tree_of(file: str) -> ast.Module | None:
 
 
 def _sizes(frame: Any) -> Iterator[tuple[tuple[str, str], int]]:
-    """(file, name) and size of each variable on the way here that may grow: nodes of its graph, or its items."""
+    """(file, name) and size of each variable on this stack that may grow: nodes of its graph, or its items."""
     tensor = sys.modules["torch"].Tensor
     while frame is not None:
         file = frame.f_code.co_filename

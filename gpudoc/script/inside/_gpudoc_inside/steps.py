@@ -1,4 +1,4 @@
-"""Optimizer steps: how long each took, what of it was waiting for data, and which loader fed it."""
+"""Optimizer steps: how long each took, how much of that it waited for data, and which loader fed it."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from .recorder import StateRecorder
     from .sampling import LineSampler
 
-# how often is told what was seen
+# how often new steps are reported, in seconds
 _EVERY_S = 0.5
 _EVERY_RUN_S = 2.0
-# after this many steps in which the optimizer that is counted did nothing, another one is
+# if the counted optimizer is idle while another one makes this many steps, the other one is counted
 _MAX_WITHOUT = 4
-# a loss that is NaN makes every weight NaN that it depends on, so that the smallest tell
+# a NaN loss makes every weight NaN that it depends on, so the smallest weights are enough
 _MOST_WEIGHTS = 16
 
 _entered: str | None = None
 
 
 class _Piece:
-    """Steps in a row, reported once the GPU is done with them: one step, or in a run those of some seconds."""
+    """Consecutive steps, reported once the GPU has finished them: one step, or the steps of some seconds in a run."""
 
     __slots__ = ("count", "digests", "evaluated", "mark", "samples", "seconds", "wait_s", "waits")
 
@@ -48,7 +48,7 @@ class _Piece:
 
 
 class Steps:
-    """The steps of the optimizer that steps first in each round; others (a discriminator's) belong to its steps."""
+    """The steps of the optimizer that steps first in each round; others (a discriminator's) are part of them."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Steps:
     def _forget(self) -> None:
         self._process = self._report.process
         self._trains = False
-        # steps made; of these settled: their samples are known; of these closed: the GPU is done with them
+        # steps made; settled steps: their samples are known; closed steps: the GPU has finished them too
         self._count = self._settled = self._closed = 0
         self._told = 0
         self._pieces: list[_Piece] = []
@@ -78,7 +78,7 @@ class Steps:
         self._gpu = self._feed.gpu = GpuClock()
         self._ranks: tuple[int | None, int | None] = (None, None)
         self._last: float | None = None
-        # when the last step was, as long as it is not settled
+        # the time of the last step while it is not settled
         self._stepped: float | None = None
         self._told_at = time.perf_counter()
         self._warm_at: float | None = None
@@ -88,7 +88,7 @@ class Steps:
         self._samples: int | None = None
         self._device, self._format = "cpu", ""
         self._measured = False
-        # the optimizer that is counted, without keeping it alive, and whether its weights were numbers at the end
+        # a weak reference to the counted optimizer, and whether its weights were finite when last checked
         self._optimizer: Any = None
         self._finite: bool | None = None
         self._empty()
@@ -98,7 +98,7 @@ class Steps:
         self._evaluated: list[int] = []
 
     def torch_is_here(self, module: Any) -> None:
-        """Hear of each step of every optimizer through torch's global hook."""
+        """Listen to each step of every optimizer through torch's global hook."""
         handle = module.register_optimizer_step_post_hook(self._hook)
         self._report.undo.append(handle.remove)
 
@@ -107,7 +107,7 @@ class Steps:
             return
         try:
             if self._process != self._report.process:
-                # a fork of a process that may have trained itself
+                # this is a fork of a process that may have trained itself
                 self._forget()
             if self._counts(id(optimizer)) and (self._trains or not is_worker()):
                 self._trains = True
@@ -115,7 +115,7 @@ class Steps:
                 if self._recorder is not None:
                     self._recorder.stepped(optimizer)
                 if self._is_run and self._count and now - self._told_at < self._every:
-                    # a run wants sums only: they are taken when they are told, or another loader is drawn from
+                    # a run only needs sums: they are taken for a report, or when the script draws from another loader
                     self._count += 1
                     self._pulse.steps(self._count)
                     self._stepped = now
@@ -172,14 +172,14 @@ class Steps:
             self._settle(self._stepped)
 
     def _settle(self, now: float) -> None:
-        """Put down what is known of the steps since the last that were settled; the GPU may be behind."""
+        """Record the steps since the last settled one; the GPU may not have finished them."""
         piece = _Piece(self._count - self._settled, now - (self._last or now), self._gpu.mark())
         self._last, self._stepped, self._settled = now, None, self._count
         self._fill(piece, self._feed.taken())
         self._pieces.append(piece)
 
     def _fill(self, piece: _Piece, drawn: list[Stretch]) -> None:
-        """The batches of these steps, their samples and digests; what was evaluated is kept apart."""
+        """Add the batches of these steps, their samples and digests; evaluation is counted separately."""
         if len(drawn) == 1:
             self._loader = drawn[0].loader
             piece.wait_for(drawn[0])
@@ -196,7 +196,7 @@ class Steps:
                 piece.evaluated = True
 
     def _close(self, wait: bool = False) -> None:
-        """Add up the steps that the GPU has done, by its clock where it has one."""
+        """Add up the steps that the GPU has finished, by the GPU's clock if there is one."""
         gpu, lists = self._gpu, self._lists
         while self._pieces and gpu.is_past(self._pieces[0].mark, wait):
             piece = self._pieces.pop(0)
@@ -227,7 +227,7 @@ class Steps:
         if order["steps"] is None or self._measured:
             return False
         if self._warm_at is None:
-            # a card that rested is awake after so long
+            # an idle card has reached its clocks after this time
             is_awake = self._device == "cpu" or now - self._first_at >= order["wake_s"]
             if self._count < order["warm_steps"] or not is_awake:
                 return False
@@ -239,7 +239,7 @@ class Steps:
 
     def _tell(self, now: float) -> None:
         device = cuda()
-        # at the end the group is gone
+        # at the end the process group no longer exists
         self._ranks = ranks_of_torch() or self._ranks
         rank, world = self._ranks
         self._report.tell(
@@ -276,13 +276,13 @@ class Steps:
             self._recorder.tell(self._count)
 
     def finish(self) -> None:
-        """The last steps, and that the process ends in its own way."""
+        """Report the last steps, and that the process ends by itself."""
         if not self._report.started:
             return
         if self._process != self._report.process:
             self._forget()
         self._pulse.ends()
-        # who has failed is not waited for
+        # the GPU of a failed process is not waited for
         is_well = getattr(sys, "last_type", None) is None
         optimizer = self._optimizer() if self._optimizer is not None and is_well else None
         self._finite = None if optimizer is None else are_finite(optimizer)
@@ -296,7 +296,7 @@ class Steps:
 
 
 def watch_autocast(report: HookReport) -> Callable[[Any], None]:
-    """What to do with the module of autocast: note the format of each one that is entered."""
+    """An action for the module of autocast that notes the format of each autocast that is entered."""
 
     def torch_is_here(module: Any) -> None:
         kind = module.autocast
@@ -316,12 +316,12 @@ def watch_autocast(report: HookReport) -> Callable[[Any], None]:
 
 
 def autocast() -> str | None:
-    """The format of the last autocast that was entered, as torch names it; None when none was."""
+    """The format of the last autocast that was entered, as torch names it; None if there was none."""
     return _entered
 
 
 def tf32() -> bool | None:
-    """Whether matrix products of fp32 may use TF32; None where torch does not say."""
+    """Whether matrix products of fp32 may use TF32; None if torch does not say."""
     torch: Any = sys.modules["torch"]
     try:
         return bool(torch.get_float32_matmul_precision() != "highest")
@@ -330,9 +330,9 @@ def tf32() -> bool | None:
 
 
 def are_finite(optimizer: Any) -> bool | None:
-    """False where weights of the optimizer are NaN or infinite; waits for the device.
+    """False if weights of the optimizer are NaN or infinite; waits for the device.
 
-    None where none can be looked at: those that are spread over ranks would have all of them take part.
+    None if no weight can be checked: all ranks would have to take part for weights that are spread over ranks.
     """
     torch: Any = sys.modules["torch"]
     plain = (torch.nn.Parameter, torch.Tensor)
@@ -346,5 +346,5 @@ def are_finite(optimizer: Any) -> bool | None:
     try:
         return all(bool(torch.isfinite(weight).all()) for weight in weights[:_MOST_WEIGHTS]) if weights else None
     except (RuntimeError, TypeError):
-        # of a layout that cannot be asked
+        # isfinite does not support this layout
         return None
