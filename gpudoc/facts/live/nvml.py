@@ -1,4 +1,4 @@
-"""The GPUs while a job runs, at 10 Hz, from a child process: a driver that hangs must not hang the watch."""
+"""Samples the GPUs at 10 Hz while a job runs, in a child process: a driver that hangs must not hang the watch."""
 
 from __future__ import annotations
 
@@ -56,17 +56,17 @@ class GpuRecorder:
             )
 
     def finish(self) -> Fact[tuple[GpuTrack, ...]]:
-        """Stop looking, and read what was seen; absent with the reason when NVML did not answer."""
+        """Stop sampling, and return the samples; absent with the reason if NVML did not answer."""
         end_process(self._process, ask=signal.SIGTERM, grace_s=FINISH_S)
         return self.read()
 
     def read(self) -> Fact[tuple[GpuTrack, ...]]:
-        """What was seen until now."""
+        """The samples so far."""
         return parse(self.output.read_text("utf-8", "replace").splitlines())
 
 
 def parse(lines: Sequence[str]) -> Fact[tuple[GpuTrack, ...]]:
-    """The GPUs from what the child wrote; a torn last line is forgiven."""
+    """The GPUs in the output of the child; an incomplete last line is ignored."""
     rows = []
     for line in lines:
         try:
@@ -127,7 +127,7 @@ def look_until_stopped(parent: int) -> None:
         pynvml: Any = library
         pynvml.nvmlInit()
         handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-    except Exception as problem:  # whatever is broken in the driver is the answer here
+    except Exception as problem:  # any fault of the driver is the answer here
         _write({"error": f"NVML: {problem}"})
         return
     counters = [Counters(pynvml, handle) for handle in handles]

@@ -1,4 +1,4 @@
-"""The lines of the user's code that the samples point to: what was called there cannot be seen in the stack alone."""
+"""The lines of the user's code that the samples point to: the stack alone does not show what they call."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def is_library(file: str) -> bool:
 def read_lines(
     pid: int, frames: Iterable[Frame], root: str = "/proc"
 ) -> tuple[dict[tuple[str, int], str], dict[tuple[str, int], str]]:
-    """Text of each line that a frame stands on, and the lines near them that keep a loss with its graph."""
+    """The text of each frame's line, and the lines of the user's same files that keep a loss with its graph."""
     wanted: dict[str, set[int]] = {}
     for frame in frames:
         if frame.file.endswith(".py"):
@@ -32,7 +32,7 @@ def read_lines(
     lines: dict[tuple[str, int], str] = {}
     kept: dict[tuple[str, int], str] = {}
     for file, numbers in wanted.items():
-        # through the job's own root, because in a container the path is another file here
+        # through the job's own root, because a path in a container is a different file here
         text = _read_source(f"{root}/{pid}/root{file}", owner) or _read_source(file, owner)
         if not text:
             continue
@@ -51,9 +51,9 @@ def _owner(place: str) -> int:
 
 
 def _read_source(place: str, owner: int) -> str:
-    """A file that the watched process names, as far as its owner may read it too; "" for anything else.
+    """The text of a file that the watched process names, if the owner of the process may read it; "" for anything else.
 
-    The watcher may be root: a name that leads to a pipe would hold it up, one that leads to a secret would show it.
+    The watcher may be root: a name that leads to a pipe would block it, and one that leads to a secret would reveal it.
     """
     try:
         handle = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
@@ -68,7 +68,7 @@ def _read_source(place: str, owner: int) -> str:
 
 
 def whole_statement(rows: list[str], number: int) -> str:
-    """The line, and the lines after it that belong to the same brackets, as one."""
+    """The line joined with the lines after it that belong to the same brackets."""
     text = rows[number - 1].strip()
     for row in rows[number : number + 5]:
         if text.count("(") <= text.count(")"):

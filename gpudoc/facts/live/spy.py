@@ -29,7 +29,7 @@ def find() -> Fact[str]:
 
 
 def record_command(program: str, pid: int, output: pathlib.Path, seconds: float, rate_hz: float = RATE_HZ) -> list[str]:
-    """What samples `pid` and its children into `output`; it writes when it ends, is interrupted, or the job ends."""
+    """The command that samples `pid` and its children; it writes `output` when it or the job ends."""
     # speedscope keeps the order of time and shares frames: 31 KB where chrometrace takes 1.4 MB for the same 4 seconds
     options = ["--nonblocking", "--threads", "--idle", "--full-filenames"]
     window = ["--rate", f"{rate_hz:.0f}", "--duration", str(max(1, round(seconds)))]
@@ -39,7 +39,7 @@ def record_command(program: str, pid: int, output: pathlib.Path, seconds: float,
 
 
 def dump_command(program: str, pid: int) -> list[str]:
-    """What prints one look at `pid` and its children as JSON."""
+    """The command that prints one look at `pid` and its children as JSON."""
     return [program, "dump", "--pid", str(pid), "--json", "--nonblocking", "--subprocesses", "--full-filenames"]
 
 
@@ -65,13 +65,13 @@ class Recorder:
         return self._process.poll() is not None
 
     def finish(self) -> Fact[Stacks]:
-        """Stop sampling, and read what was seen; absent with py-spy's own reason when it saw nothing."""
+        """Stop sampling, and return the stacks; absent with py-spy's own reason if it saw nothing."""
         end_process(self._process, ask=signal.SIGINT, grace_s=FINISH_S)
         return read_recording(self._pid, self.output, self._messages)
 
 
 def read_recording(pid: int, output: pathlib.Path, messages: pathlib.Path) -> Fact[Stacks]:
-    """The stacks in py-spy's file, or why there are none in words that name the remedy."""
+    """The stacks in py-spy's file; absent with a reason that names the remedy if there are none."""
     try:
         document = json.loads(output.read_text("utf-8"))
     except (OSError, ValueError):
@@ -82,8 +82,8 @@ def read_recording(pid: int, output: pathlib.Path, messages: pathlib.Path) -> Fa
 
 
 def explain_refusal(text: str, pid: int | None = None) -> str:
-    """Why py-spy could not look, from what it printed and whether `pid` may be looked at."""
-    # with --subprocesses py-spy says "no python processes found" of a process that it may not look into
+    """The reason why py-spy saw nothing, from its messages and from the permission to inspect `pid`."""
+    # with --subprocesses py-spy says "no python processes found" about a process that it may not inspect
     if pid is not None and _is_closed(pid):
         return "ptrace refused: " + _ptrace_remedy()
     if "Permission" in text or "not permitted" in text or "os error 1)" in text:

@@ -1,4 +1,4 @@
-"""Whether a job that was not seen training stands still, look by look: then waiting for its first step is in vain."""
+"""Detects, look by look, that a job stands still before it was seen training: its first step will not come."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from gpudoc.facts.live.tree import directory_of, read_io, read_stat, read_words
 from gpudoc.facts.process import Frame, Glance, ProcessTrack, Stacks, ThreadStacks, Watch
 from gpudoc.frozen import dataclass
 
-# of a job that uses no CPU and moves no bytes; a slow answer of a server or a disk rarely takes longer
+# for a job that uses no CPU and moves no bytes; a slow answer of a server or a disk rarely takes longer
 STILL_S = 10.0
-# of one that computes in one and the same place, as an endless loop does and some healthy preparations do, too
+# for a job that computes in a single place, as an endless loop does, but also some healthy preparations
 BUSY_S = 30.0
-# a job that is asked to end while it uses nothing is named from here on
+# an idle job that is asked to end is reported from this time on
 TELLING_S = 4.0
 STILL_CORES = 0.03
 # a thread that reports the machine's load every few seconds reads less
@@ -22,7 +22,7 @@ STILL_BYTES_PER_S = 128 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A job at one moment: the stacks of its main threads, CPU seconds and bytes read and written, since it began."""
+    """A job at one moment: the stacks of its main threads, and its CPU seconds and moved bytes since it began."""
 
     time_s: float
     stacks: tuple[tuple[int, tuple[Frame, ...]], ...]
@@ -32,13 +32,13 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Standstill:
-    """The looks, one at least, in which a job stood in one place, up to the last that was taken."""
+    """The looks (at least one) in which a job stood in one place, up to the latest look."""
 
     looks: tuple[Look, ...]
 
     @property
     def seconds(self) -> float:
-        """How long it stood there, as far as it was seen."""
+        """The observed time that it stood there."""
         return self.looks[-1].time_s - self.looks[0].time_s
 
     @property
@@ -50,11 +50,11 @@ class Standstill:
 
     @property
     def is_telling(self) -> bool:
-        """Whether it lasted so long that it means something when the job is then asked to end."""
+        """Whether it lasted long enough to be meaningful if the job is then asked to end."""
         return self.seconds >= (TELLING_S if self.is_idle else STILL_S)
 
     def as_watch(self, pid: int) -> Watch:
-        """What the looks showed, as a watch of the job of `pid` that was interrupted at the last one."""
+        """The looks as a watch of the job `pid` that was interrupted at the last look."""
         first, last = self.looks[0], self.looks[-1]
         stacks = [dict(each.stacks) for each in self.looks]
         frames = tuple(dict.fromkeys(frame for each in stacks for stack in each.values() for frame in stack))
@@ -91,9 +91,9 @@ class Standstill:
 
 
 class Stillness:
-    """Compares each look with the first one since which the job has stood in one place.
+    """Compares each look with the first look since the job last moved.
 
-    Without stacks only what it uses tells: then a job that computes never stands still.
+    Without stacks, only its use of CPU and its moved bytes count: a job that computes then never stands still.
     """
 
     def __init__(self, still_s: float = STILL_S, *, with_stacks: bool = True) -> None:
@@ -107,7 +107,7 @@ class Stillness:
         return Standstill(tuple(self._looks)) if self._looks else None
 
     def takes(self, look: Look) -> bool:
-        """Take a look in; whether the job has stood in one place for so long that it is to be watched as it is."""
+        """Add a look, and return whether the job has stood in one place long enough to be watched as it is."""
         now = Standstill((*self._looks[:1], look))
         if not self._looks or self._moved(now):
             self._looks = [look]
@@ -124,7 +124,7 @@ class Stillness:
 
 
 def look(time_s: float, pids: Iterable[int], glances: Sequence[Glance], root: str = "/proc") -> Look:
-    """What the processes of a job have used until now, at the time of the stacks that were just seen."""
+    """The look with the stacks that were just seen, and the CPU seconds and moved bytes of the job's processes."""
     cpu, moved = 0.0, 0
     for pid in pids:
         stat = read_stat(pid, root=root)
@@ -135,7 +135,7 @@ def look(time_s: float, pids: Iterable[int], glances: Sequence[Glance], root: st
 
 
 def _places(seen: Look) -> list[tuple[object, ...]]:
-    """The stacks, without the line in the user's own innermost function: an endless loop goes round in a few."""
+    """The stacks without the line in the user's own innermost function: an endless loop moves between a few lines."""
     return [(pid, frames[:-1], *_place(frames[-1])) if frames else (pid,) for pid, frames in seen.stacks]
 
 

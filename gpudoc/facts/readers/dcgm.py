@@ -1,4 +1,4 @@
-"""`dcgmi diag` (table and JSON) and `dcgmi health`: what DCGM's tests said of each GPU.
+"""`dcgmi diag` (table and JSON) and `dcgmi health`: the results of DCGM's tests for each GPU.
 
 The shapes are those of DCGM 2 to 4 (https://github.com/NVIDIA/DCGM, dcgmi/Diag.cpp and dcgmi/Health.cpp).
 """
@@ -20,7 +20,7 @@ _RESULTS = {
     "healthy": "pass", "warning": "warn", "failure": "fail", "internal error": "fail",
 }  # fmt: skip
 _HEAD = Pattern(r"\|\s*Diagnostic\s+\|\s*Result\b|-----\s+(?:Metadata|Deployment|Hardware|Integration|Stress)\s+-----")
-# the names of tests, by which a row is known whose table was cut off above it
+# the names of tests: they identify a row if the head of its table was cut off
 _TEST = Pattern(
     r"(?i)^(?:denylist|blacklist|nvml library|cuda (?:main|toolkit|runtime) library|permissions and os blocks|"
     r"persistence mode|environment variables|page retirement(?:/row remap)?|graphics processes|inforom|"
@@ -46,7 +46,7 @@ _JSON_HEALTH = Pattern(r'"(?P<name>[\w ]+)"\s*:\s*(?:\{|"(?P<text>[^"]*)")|"(?P<
 
 @dataclass(slots=True)
 class _State:
-    """Where the reader stands: which report, the test and the GPU that the next rows belong to."""
+    """The reader's position: the report, and the test and GPU that the next rows belong to."""
 
     report: str = ""
     name: str = ""
@@ -62,7 +62,7 @@ class _State:
         self.chunk = 0
 
     def say(self, text: str, gpu: Fact[int] = NO_GPU_NAMED) -> None:
-        """More of the message of the last result, of that GPU's when one is named."""
+        """Extend the message of the last result, or of the last result for `gpu` if a GPU is named."""
         place = next(
             (i for i in reversed(range(len(self.tests))) if isinstance(gpu, Absent) or self.tests[i].gpu == gpu), None
         )
@@ -78,14 +78,14 @@ class _State:
 
 
 def read(lines: Sequence[Line], gather: Gather) -> None:
-    """Put each result of DCGM's tests into `gather`, and the driver that it names."""
+    """Put each result of DCGM's tests into `gather`, and the driver that the report names."""
     state = _State()
     in_json = any("test_categories" in line.text or '"DCGM ' in line.text for line in lines)
     health_json = any('"Health Monitor Report"' in line.text for line in lines)
     gaps = 0
     for line in lines:
         if not line.follows(state.last, within=_NEAR):
-            # lines in between were left out: what follows belongs to nobody known
+            # lines in between are missing, so the test and GPU of the next lines are unknown
             state.gpu, state.name, state.report = NO_GPU_NAMED, "", ""
             gaps += 1
         state.last = line
@@ -108,7 +108,7 @@ def read(lines: Sequence[Line], gather: Gather) -> None:
 
 
 def _open_braces(lines: Sequence[Line]) -> int:
-    """How many braces of the JSON are not closed; those within its texts do not count."""
+    """The number of unclosed braces in the JSON; braces inside its strings do not count."""
     bare = (_QUOTED.sub("", line.text) for line in lines)
     return sum(text.count("{") - text.count("}") for text in bare)
 
@@ -116,7 +116,7 @@ def _open_braces(lines: Sequence[Line]) -> int:
 def _put(state: _State, gather: Gather) -> None:
     named = {(t.tool, t.name, t.result) for t in state.tests if not isinstance(t.gpu, Absent)}
     for test in state.tests:
-        # the result of a test as a whole says nothing beside that of the GPU which decided it
+        # the result of a whole test adds nothing to the result of the GPU that decided it
         if isinstance(test.gpu, Absent) and (test.tool, test.name, test.result) in named:
             continue
         gather.recognise(test.tool.replace(" ", "_"))
@@ -129,7 +129,7 @@ def _cells(text: str) -> tuple[str, str] | None:
         # the title of the health report spans both columns
         return ("Health Monitor Report", "") if "| Health Monitor Report" in bare else None
     _, left, right, _ = bare.split("|")
-    # a message goes on with the blank that it was cut at
+    # the rest of a message begins with the blank at which the message was cut
     return left.strip(), right.removeprefix(" ").rstrip()
 
 

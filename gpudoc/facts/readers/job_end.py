@@ -10,7 +10,7 @@ from gpudoc.facts.readers.model import Line
 from gpudoc.frozen import dataclass
 from gpudoc.patterns import Pattern
 
-# of so many ranks with the same right to be first, those are named
+# at most this many ranks are named if several may have been first
 _MOST_NAMED = 64
 _CRASHED = -15, -9, -6
 _NUMBERS = Pattern(r"0x[0-9a-fA-F]{1,16}|\d+")
@@ -18,7 +18,7 @@ _NUMBERS = Pattern(r"0x[0-9a-fA-F]{1,16}|\d+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Followers:
-    """Ranks that did the same after the first failure: the row of rank_signs.yaml, its words, and where one is."""
+    """Ranks with the same reaction to the first failure: the row of rank_signs.yaml, its words, the place of a line."""
 
     sign: str
     says: str
@@ -28,11 +28,12 @@ class Followers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptEnd:
-    """The end of one attempt. `rank` is None where nothing tells which rank was first, `host_name` '' likewise.
+    """The end of one attempt. `rank` is None and `host_name` is '' if nothing tells which rank was first.
 
-    `kind` and `order` are ids of rank_kinds.yaml; `others` are ranks with a sign of the same kind, behind the first one
-    or, with order 'none', with the same right. `observed_first` is the rank that torchrun's summary names. `after_s` is
-    the time from the first line to the failure, `step` the last step of the first rank. `silent` never wrote a line.
+    `kind` and `order` are ids of rank_kinds.yaml; `others` are ranks with a sign of the same kind: after the first one,
+    or, if the order is 'none', as likely to be first. `observed_first` is the rank that torchrun's summary names.
+    `after_s` is the time from the first line to the failure, `step` is the last step of the first rank. `silent` are
+    the ranks that never wrote a line.
     """
 
     host_name: str = ""
@@ -75,7 +76,7 @@ def find_ends(job: JobLog) -> tuple[AttemptEnd, ...]:
 
 
 def _is_of_several(attempt: Attempt, leads: Leads) -> bool:
-    """Whether it is known who was first, or several ranks show an end."""
+    """Whether the first rank is known, or several ranks show an end."""
     return bool(leads.leads) or sum(bool(log.signs) for log in attempt.ranks.values()) > 1
 
 
@@ -111,14 +112,14 @@ def _end(attempt: Attempt, leads: Leads) -> AttemptEnd:
 
 
 def _kind(kind: EndKind, sign: EndLine | None) -> EndKind:
-    """An exit code alone that only the process itself can cause is a crash."""
+    """The kind; if there is only an exit code, 'crashed' if only the process itself can cause it, else 'killed'."""
     if kind == "own" and sign is not None and sign.row.role == "exit" and sign.code not in _CRASHED:
         return "crashed"
     return "killed" if kind == "own" and sign is not None and sign.row.role == "exit" else kind
 
 
 def _silent(attempt: Attempt) -> tuple[int, ...]:
-    """The ranks that never wrote a line; none of a piece of a log, in which most are missing."""
+    """The ranks that never wrote a line; empty for a piece of a log, in which most ranks are missing."""
     silent = [rank for rank in range(attempt.num_ranks) if not _wrote(attempt.ranks.get(rank))]
     return tuple(silent[:_MOST_NAMED]) if 2 * len(silent) < attempt.num_ranks else ()
 
@@ -128,7 +129,7 @@ def _wrote(log: RankLog | None) -> bool:
 
 
 def _followers(attempt: Attempt, first: int | None) -> tuple[Followers, ...]:
-    """The other ranks by the first thing that followed in each, the most frequent first."""
+    """The other ranks, grouped by the first reaction of each, the largest group first."""
     groups: dict[str, list[EndLine]] = {}
     for rank, log in sorted(attempt.ranks.items()):
         sign = next((s for s in log.signs if s.row.role == "followed"), None)
@@ -173,7 +174,7 @@ def _duration(attempt: Attempt, sign: EndLine | None) -> float | None:
 
 
 def lines_of(job: JobLog, end: AttemptEnd) -> tuple[Line, ...]:
-    """What the first rank wrote around its failure, and what launchers and the system said of it."""
+    """The lines of the first rank around its failure, and the lines of launchers and the system about it."""
     from gpudoc.facts.readers.job_reader import lines_around
 
     attempt = next(one for one in job.attempts if one.number == end.number)

@@ -1,4 +1,4 @@
-"""The files of one job: which of a folder are logs, and which rank, host and attempt the path of each names."""
+"""The files of one job: the logs in a folder, and the rank, host and attempt that the path of each names."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _FIRST_JOB, MOST_RANKS = 1_000, 65_536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFile:
-    """One log: its path, the name that reports cite, and what the path says of rank, place on the node, host, attempt.
+    """One log: its path, the name that reports cite, and the path's rank, place on the node, host and attempt.
 
-    `data` is a text that is held already, None for a file on the disk.
+    `data` is a text that is already in memory, None for a file on the disk.
 
-    `rank_by_number`: the rank is a number that tells the files apart, and no word says that it is a rank.
+    `rank_by_number` is True if the rank is a number that tells the files apart, and no word says that it is a rank.
     """
 
     path: Path
@@ -52,7 +52,7 @@ class JobFile:
     rank_by_number: bool = False
 
     def open(self) -> Data:
-        """The bytes, to be read; OSError when the file is gone."""
+        """The bytes of the file, ready to read; OSError if the file is gone."""
         if self.data is not None:
             return self.data
         handle = open_regular(self.path)
@@ -102,7 +102,7 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def is_log(path: Path) -> bool:
-    """Whether the file is named like a log and begins with text or with nothing, or is an error file of torchrun."""
+    """Whether the file is named like a log and is empty or begins with text, or is an error file of torchrun."""
     if not _LOG_NAME.search(path.name) and path.suffix != _ERROR_FILE:
         return False
     try:
@@ -119,7 +119,7 @@ def is_log(path: Path) -> bool:
 
 
 def identify(paths: Sequence[Path]) -> tuple[JobFile, ...]:
-    """What the paths say, each by itself, and then by the numbers in which they differ."""
+    """The files with the rank, host and attempt that each path names; without ranks, by the numbers that differ."""
     root = os.path.commonpath([path.parent for path in paths]) if len(paths) > 1 else ""
     files = [_of_path(path, os.path.relpath(path, root) if root else path.name) for path in paths]
     if any(one.rank is not None or one.local is not None for one in files):
@@ -144,7 +144,7 @@ def _of_path(path: Path, name: str) -> JobFile:
 
 
 def _by_numbers(files: list[JobFile]) -> Iterable[JobFile]:
-    """Of names that differ only in numbers: large numbers are jobs, in their order, small ones are ranks."""
+    """Read numbers in names that differ only in numbers: small ones are ranks, large ones are jobs, in their order."""
     groups: dict[str, list[int]] = {}
     for place, one in enumerate(files):
         groups.setdefault(_NUMBER.sub("#", one.name), []).append(place)
@@ -168,6 +168,6 @@ def _by_numbers(files: list[JobFile]) -> Iterable[JobFile]:
 
 
 def _is_small(rows: list[list[int]], column: int) -> bool:
-    """Whether the numbers begin near 0 and leave few out, as ranks do."""
+    """Whether the numbers begin near 0 and have few gaps, as ranks do."""
     numbers = {row[column] for row in rows}
     return min(numbers) < _FIRST_JOB and max(numbers) < 4 * len(numbers) + 8

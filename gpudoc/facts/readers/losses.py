@@ -14,7 +14,7 @@ _LOSS = Pattern(
     r"(?i)loss(?P<end>(?:_\w{1,40})?(?:[/.-]\w{1,40}){0,4})[\"']?\s*(?:(?:[:=]+|\bis\b)\s*)?"
     rf"(?:tensor\(\s*)?(?:[\[(]\s*)?(?P<value>{_NUMBER})(?![\w.])"
 )
-# darknet's '-nan avg loss', and a loss that was printed as the tensor that it is
+# darknet's '-nan avg loss', and a loss that was printed as a tensor
 _SHORT = r"[-+]?(?:\d{1,12}(?:\.\d{0,12})?(?:e[-+]?\d{1,3})?|nan|inf)"
 _UNNAMED = Pattern(
     rf"(?i)(?<![\w.])(?P<before>{_SHORT}),? (?:avg|average|mean)[ _]loss\b|"
@@ -28,23 +28,23 @@ _STEP = Pattern(r"(?i)\b(?:step|iter(?:ation)?|batch|ep(?:och)?)s?\b\W{0,4}(\d+)
 _DIGIT = Pattern(r"\d")
 _CELL = Pattern(r"[\s|,]+")
 _WHOLE = Pattern(_NUMBER, IGNORECASE)
-# a step and its value without a name, as 'print(step, loss.item())' writes them: of nan in Python's own letters
+# a step and its value without a name, as 'print(step, loss.item())' writes them; nan only in Python's spelling
 _BARE = Pattern(r"[-+]?(?:\d{1,12}(?:\.\d{0,12})?(?:e[-+]?\d{1,3})?|nan|inf)")
 _COUNTS = Pattern(r"(?i)(?:step|iter|iteration|epoch|batch|\d{1,9}(?:/\d{1,9})?)")
 _MOST_COUNTS, _FEWEST_BARE = 4, 2
-# a first printed step beyond this says nothing of the steps before it
+# if the first printed step is later than this, it says nothing about the steps before it
 _FIRST_STEPS = 5
 _LATE_EPOCH, _LATE_STEP = 3, 1000
 _MOST_LINES, _LONGEST_NAME = 4_000, 40
 # the parts of a detector's loss, as the headings of its table
 _PARTS = ("box", "obj", "cls", "dfl")
-# the name that stands for all of a step's loss, before those of its parts
+# the names of a step's whole loss, which come before those of its parts
 _NAMES = ("loss", "train_loss", "train/loss", "training_loss", "total_loss")
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedLoss:
-    """One printed loss, nan and inf as they are."""
+    """One printed loss; nan and inf stay as they are."""
 
     value: float
     line: Line
@@ -62,7 +62,7 @@ class LoggedLoss:
 
     @property
     def is_of_first_steps(self) -> bool:
-        """Whether its line names one of the first steps; of epochs the first is one, and it may be called 0 or 1."""
+        """Whether its line names one of the first steps, or the first epoch, which may be called 0 or 1."""
         found = _STEP.search(self.line.text)
         if found is None:
             return False
@@ -78,9 +78,9 @@ class LoggedLoss:
 
 
 def read_losses(lines: Sequence[Line]) -> tuple[LoggedLoss, ...]:
-    """The training loss of each line that prints one; what is printed of validation alone is left out.
+    """The training loss of each line that prints one; a loss of validation alone is left out.
 
-    Where no line names a loss, values behind a step that end in NaN for good are taken for one.
+    If no line names a loss, the values after a step count as losses if they end in NaN for good.
     """
     series: dict[str, list[LoggedLoss]] = {}
     column: tuple[int, int] | None = None
@@ -102,16 +102,16 @@ def read_losses(lines: Sequence[Line]) -> tuple[LoggedLoss, ...]:
 
 
 def _logged(losses: Sequence[LoggedLoss]) -> tuple[LoggedLoss, ...]:
-    """The losses without a headline above them, 'Got loss nan': no figure stands in it, and numbers follow."""
+    """The losses without a headline such as 'Got loss nan' above them: it contains no digit, and numbers follow it."""
     first = next((place for place, loss in enumerate(losses) if loss.is_number), 0)
     return tuple(loss for place, loss in enumerate(losses) if place >= first or _DIGIT.search(loss.line.text))
 
 
 def _bare(lines: Sequence[Line]) -> tuple[LoggedLoss, ...]:
-    """The values of lines that hold nothing but a step and one value; none where they do not end in NaN."""
+    """The values of lines that hold nothing but a step and one value; empty if they do not end in NaN."""
     found = [LoggedLoss(value, line) for line in lines if (value := _value_of(line.text)) is not None]
     ill = next((place for place, loss in enumerate(found) if not loss.is_number), len(found))
-    # a training never comes back from it, a table of figures does
+    # training never recovers from NaN; in a table of figures, numbers can follow it
     ends = len(found) - ill >= _FEWEST_BARE and not any(loss.is_number for loss in found[ill:])
     return tuple(found) if ends else ()
 
@@ -125,7 +125,7 @@ def _value_of(text: str) -> float | None:
 
 
 def _printed(text: str) -> Iterator[tuple[str, float]]:
-    """The first value under each name on a line: what follows in brackets is a mean."""
+    """The first value under each name on a line: a value in brackets after it is a mean."""
     seen = set()
     for found in _LOSS.finditer(text):
         before = text[max(0, found.start() - _LONGEST_NAME) : found.start()]
@@ -142,13 +142,13 @@ def _printed(text: str) -> Iterator[tuple[str, float]]:
 
 
 def _unnamed(text: str) -> Iterator[tuple[str, float]]:
-    """The value that stands before the word, or in a tensor."""
+    """The value before the word 'loss', or in a tensor."""
     if (found := _UNNAMED.search(text)) is not None:
         yield "", float(found["before"] or found["tensor"])
 
 
 def _column_of(header: str) -> tuple[int, int] | None:
-    """Which of how many columns a line of headings calls a loss."""
+    """The index of the loss column in a line of headings, and the number of columns; None without such a column."""
     cells = _cells(header)
     if len(cells) < 2 or any(_WHOLE.fullmatch(cell) for cell in cells):
         return None
@@ -164,7 +164,7 @@ def _is_of_parts(header: str) -> bool:
 def _cell_of(row: str, column: tuple[int, int]) -> float | None:
     cells = _cells(row)
     at, count = column
-    # a bar may stand behind the columns
+    # a progress bar may follow the columns
     is_row = len(cells) == count or (len(cells) > count and "%" in cells[count])
     return float(cells[at]) if is_row and _WHOLE.fullmatch(cells[at]) else None
 

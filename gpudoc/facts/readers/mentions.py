@@ -73,7 +73,7 @@ _PYTHON = Pattern(r"(?i)\bpython[ -=]{0,3}(?:version)?[ :=]{0,3}(3\.\d{1,2}(?:\.
 
 
 def read(text: CleanText, gather: Gather) -> None:
-    """Put into `gather` what is mentioned; whole reports were read before and keep the first word."""
+    """Put the mentioned facts into `gather`; the facts of whole reports were read before and take precedence."""
     _read_capabilities(text, gather)
     for place, line in enumerate(text.lines):
         _read_line(line, gather)
@@ -112,7 +112,7 @@ def _read_line(line: Line, gather: Gather) -> None:
     text = line.text
     lowered = text.lower()
     if "torch" in lowered and not _TORCH_REQUIRED.search(text):
-        # a version with torch's own kind of suffix is torch's, wherever in the sentence it stands
+        # a version with torch's own kind of suffix belongs to torch, wherever it stands in the sentence
         found = _TORCH.search(text) or (None if _OTHER_PACKAGE.search(text) else _LOCAL.search(text))
         if found:
             gather.put_torch(found[1], line)
@@ -121,7 +121,7 @@ def _read_line(line: Line, gather: Gather) -> None:
             gather.put("torch.cuda_version", (int(paired[1]), int(paired[2])), line)
             gather.put("torch.accelerator", "cuda", line)
     if "cuda" in lowered and (toolkit := _TOOLKIT.search(text)):
-        # conda's torch is built for the toolkit package beside it
+        # conda's torch is built for the toolkit package installed with it
         gather.put("torch.cuda_version", (int(toolkit[1]), int(toolkit[2])), line)
     if "driver" in lowered and not _NEEDS.search(text):
         found = _DRIVER.search(text)
@@ -143,7 +143,7 @@ def _read_line(line: Line, gather: Gather) -> None:
 
 
 def _read_answer(lines: Sequence[Line], place: int, gather: Gather) -> None:
-    """An interactive session: the call on one line, its answer on one of the next two."""
+    """Read a call in an interactive session: its answer is on one of the next two lines."""
     text = lines[place].text
     if "torch" not in text:
         return

@@ -1,4 +1,4 @@
-"""Somebody's text after cleaning: numbered lines, one flat text for wrapped sentences, and the facts read in it."""
+"""A text after cleaning: numbered lines, one flat text for wrapped sentences, and the facts that were read from it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from gpudoc.patterns import Pattern, allowed
 if TYPE_CHECKING:
     from gpudoc.facts.readers.dumps import MemorySnapshot, RankTrace
 
-# in which doctor answers
+# the language in which doctor answers
 Language = Literal["en", "zh", "ru"]
 ENGLISH: Language = "en"
 
 
-# what loggers, launchers and containers put before each line, of which the rank tells streams apart
+# prefixes that loggers, launchers and containers put before each line; the rank tells the streams apart
 _RANK = Pattern(
     r"\s{0,2}(\[(?:rank|default|Rank|RANK|trainer|worker)[:= ]{0,2}\d{1,5}\]:?|"
     r"\[\d{1,3},\d{1,5}\]<std(?:out|err)>:|"
@@ -41,7 +41,7 @@ _BEFORE = "[(-|0123456789+"
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line: its number in the input (from 1), its cleaned text, and the name of the input it stands in."""
+    """One line: its number in the input (from 1), its cleaned text, and the name of its input."""
 
     number: int
     text: str
@@ -49,13 +49,13 @@ class Line:
 
     @property
     def origin(self) -> str:
-        """Where the line stands, as a report cites it: 'line 18', 'train.log line 18', 'torch'."""
+        """The place of the line, as a report cites it: 'line 18', 'train.log line 18', 'torch'."""
         if not self.number:
             return self.source
         return f"{self.source} line {self.number}".strip()
 
     def follows(self, before: Line | None, within: int) -> bool:
-        """Whether it is in the same input as `before`, at most that many lines below; else a piece is missing."""
+        """Whether it is in the same input as `before`, at most `within` lines below; if not, a piece is missing."""
         return before is None or (self.source == before.source and 0 <= self.number - before.number <= within)
 
 
@@ -82,7 +82,7 @@ _SCRIPTS_MEET = Pattern(
 
 
 class CleanText(Written):
-    """Cleaned lines and their flat join, in which a sentence that was wrapped over lines is one again."""
+    """Cleaned lines and their join in one flat text, in which a sentence that was wrapped over lines is whole again."""
 
     __slots__ = ("_found", "_starts", "lines")
 
@@ -100,7 +100,7 @@ class CleanText(Written):
             place += len(part) + 1
         self._starts = starts
         super().__init__("\n".join(parts))
-        # what is looked for here: many rows ask for the same lists of words
+        # results of earlier searches: many rows look for the same lists of words
         self._found: dict[Pattern | Words, Found | None] = {}
 
     def find(self, pattern: Pattern | Words) -> Mention | None:
@@ -135,12 +135,12 @@ class CleanText(Written):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """One pass over text: the facts in it, the line each was read from, and the text that causes look at.
+    """The result of one pass over text: its facts, the source line of each, and the text that causes are searched in.
 
     `recognised` names the kinds of report that were found ('collect_env', 'nvidia_smi', 'traceback', ...); empty means
     that the text holds nothing gpudoc knows. `kind` says whether it is about one machine at all. `origins` maps a
-    fact's dotted name to 'collect_env line 18'. `traces` and `snapshots` are what PyTorch dumped of itself,
-    `failures` the Python exceptions that the text shows.
+    fact's dotted name to 'collect_env line 18'. `traces` and `snapshots` are PyTorch's own dumps,
+    `failures` are the Python exceptions in the text.
     """
 
     machine: Machine = field(default_factory=Machine)
@@ -158,7 +158,7 @@ _LONGEST, _MANY = 20, 3
 
 
 def named_facts(reading: Reading) -> frozenset[str]:
-    """'torch.version', 'torch.version:2.1', 'gpus:2', 'kind:traceback': what the text states, without numbers of it."""
+    """Names of the facts in the text, without its numbers: 'torch.version', 'torch.version:2.1', 'kind:traceback'."""
     names = (name for name in _walk(reading.machine, "") if not name.startswith("probe"))
     return frozenset("_".join(name.split()) for name in (*names, *(f"kind:{kind}" for kind in reading.recognised)))
 
@@ -185,7 +185,7 @@ def _walk(value: object, path: str) -> Iterator[str]:
 
 
 def unprefixed(text: str) -> tuple[str, str]:
-    """What names the rank of a line, and the line without that and without what loggers put before it."""
+    """The prefix that names the rank of a line, and the line without it and without the prefixes of loggers."""
     rank = ""
     for _ in range(5):
         if text.lstrip()[:1] not in _BEFORE and not _names(text):

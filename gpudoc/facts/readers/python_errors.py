@@ -1,7 +1,7 @@
-"""Python exceptions of a text, frozen: each with its frames, and those of one failure as a chain.
+"""Python exceptions in a text, frozen: each has its frames, and the exceptions of one failure form a chain.
 
-A frame is one line of a traceback, as Python, IPython, Colab and rich print it, or what a paste left of it. Whose code
-it is, is judged from its path.
+A frame is one line of a traceback, as Python, IPython, Colab and rich print it, or the part that a paste left of it.
+Its path decides whose code it is.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Owner = Literal["user", "library", "torch", "standard"]
 Style = Literal["plain", "notebook", "rich", "pytest"]
 Link = Literal["", "handling", "direct", "original"]
 
-# what asks a program to end is no error of it
+# exceptions that ask a program to end are not errors
 _STOPS = ("KeyboardInterrupt", "SystemExit", "GeneratorExit")
-# what Python calls the code that somebody typed or pasted; other names in angle brackets are its own
+# Python's names for typed or pasted code; other names in angle brackets are Python's own code
 _TYPED = ("<stdin", "<ipython", "<string", "<cell", "<console", "<input", "<command", "cell in", "input in")
 # pip's and Debian's folder of packages, and what setuptools unpacked
 _PACKAGES = ("site-packages/", "dist-packages/")
@@ -56,9 +56,9 @@ _OLD_IPYTHON = Pattern(r"(\S+(?:\.py|>)) in (\S.*)$")
 _RICH_FRAME = Pattern(r"([^\s:]\S*\.py|<[\w-]+>):(\d+)(?: in (\S+))?$")
 # Colab makes a link of each file
 _LINK = Pattern(r"\[([^\]\s]{1,400})\]\(https?://[^)\s]{1,200}\)")
-# the source behind the name of its function, where a paste made one line of two
+# the source after the name of its function, if a paste joined the two lines
 _GLUED = Pattern(r"(<[^<>]{1,40}>|\w+) (\S.*)$")
-# a post begins with its title, which people take from the last line of what they pasted
+# a post begins with its title, which people take from the last line of their paste
 TITLE_LINES = 3
 _QUOTES = ("`", "'", '"')
 _SAID = Pattern(r"(?<![\w.])((?:[a-z_]\w*\.){0,6}[A-Z]\w*(?:Error|Exception))['\"`]?: ?(\S.*)$")
@@ -66,7 +66,7 @@ _SAID = Pattern(r"(?<![\w.])((?:[a-z_]\w*\.){0,6}[A-Z]\w*(?:Error|Exception))['\
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeFrame:
-    """One frame of a traceback: `line` 0, `function` and `source` empty where the text does not show them."""
+    """One frame of a traceback: `line` is 0, `function` and `source` are empty if the text does not show them."""
 
     file: str
     line: int = 0
@@ -84,9 +84,9 @@ class CodeFrame:
 class PythonError:
     """One exception: its type ('' where the text is cut before it), its message, its frames, outermost first.
 
-    `link` says how it came to the one before it in its chain: raised while that was handled, because of it ('direct'),
-    or, as 'original', what the one before only passes on. `forward` are the frames of the forward call where autograd
-    names it. `first` and `last` are its places among the lines of the text.
+    `link` is its relation to the exception before it in the chain: 'handling' if it was raised while that one was
+    handled, 'direct' if it was raised because of that one, 'original' if that one only passes it on. `forward` are the
+    frames of the forward call if autograd names it. `first` and `last` are its places among the lines of the text.
     """
 
     kind: str
@@ -106,7 +106,7 @@ class PythonError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorChain:
-    """The exceptions of one failure as they were printed; `rank` is what stood before its lines, '' without that."""
+    """The exceptions of one failure as they were printed; `rank` is the prefix of its lines, '' without one."""
 
     errors: tuple[PythonError, ...]
     rank: str = ""
@@ -128,7 +128,7 @@ class ErrorChain:
 
 
 def owner_of(path: str) -> Owner:
-    """Whose code the file is; what no path of a library, of torch or of Python looks like is the user's."""
+    """The owner of the code in a file; it is the user if the path does not look like a library, torch or Python."""
     plain = path.replace("\\", "/")
     if plain.startswith("<") or plain[:4] in ("Cell", "Inpu"):
         return "user" if plain.lower().startswith(_TYPED) else "standard"
@@ -145,9 +145,9 @@ def owner_of(path: str) -> Owner:
 
 
 def read_frame(bare: str, style: Style, quoted: str, origin: str) -> tuple[CodeFrame, Style] | None:
-    """The frame that the line is and who prints frames so; None for another line.
+    """The frame on the line and the style in which it is printed; None if the line is not a frame.
 
-    `style` is that of the traceback around it, `quoted` the line above, which may hold the beginning of a path.
+    `style` is the style of the traceback around it, `quoted` is the line above, which may hold the beginning of a path.
     """
     if '", line ' in bare:
         return _of_python(_FRAME.search(bare) or _CUT_FRAME.match(bare), origin)
@@ -185,7 +185,7 @@ def _function(text: str) -> str:
 
 
 def quoted(lines: Sequence[Line]) -> list[ErrorChain]:
-    """An exception that a sentence quotes."""
+    """The first exception that a sentence quotes; empty if there is none."""
     for place, line in enumerate(lines):
         found = _SAID.search(line.text) if "rror" in line.text or "xception" in line.text else None
         if found is not None:
@@ -196,7 +196,7 @@ def quoted(lines: Sequence[Line]) -> list[ErrorChain]:
 
 
 def ended_by_title(chain: ErrorChain, titled: PythonError) -> ErrorChain:
-    """The chain with its cut traceback ended by the exception that the title names, where it is the one passed on."""
+    """The chain, with the title's exception at the end of its cut traceback unless the chain names another one."""
     cut, passed_on = chain.errors[-1], {error.name for error in chain.errors if error.kind}
     if cut.kind or not cut.frames or (passed_on and passed_on != {titled.name}):
         return chain
@@ -206,7 +206,7 @@ def ended_by_title(chain: ErrorChain, titled: PythonError) -> ErrorChain:
 
 
 def _unquoted(message: str, before: str) -> str:
-    """The message without the end of the quotation that begins before it, and what a sentence says behind that."""
+    """The message without the closing mark of the quotation that begins before it, and without the words after that."""
     if before not in _QUOTES or message.count(before) % 2 == 0:
         return message.rstrip()
     end = message.rfind(before) if before == "`" or message.rstrip(" .,;?!").endswith(before) else len(message)

@@ -1,4 +1,4 @@
-"""What a profiler saw of one process, as intervals: what the main thread did by kind, and the work of each GPU."""
+"""A profile of one process as intervals: the activities of the main thread by kind, and the work of each GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpudoc.facts.readers.python_errors import owner_of
 from gpudoc.frozen import dataclass
 from gpudoc.patterns import Pattern
 
-# what the main thread of a process does, and what a GPU does; the rest of the main thread's time is Python
+# the kinds of activity of a process's main thread and of a GPU; the rest of the main thread's time is Python
 HostKind = Literal["data", "sync", "op"]
 DeviceKind = Literal["compute", "communication", "copy"]
 
@@ -29,7 +29,7 @@ READS = ("aten::item", "aten::_local_scalar_dense", "aten::nonzero", "aten::is_n
 
 
 class GpuWork(NamedTuple):
-    """What a GPU did: microseconds from `start` to `end`; `asked` is when the host asked for it, None if unknown."""
+    """A GPU's work from `start` to `end` in microseconds; the host asked for it at `asked`, None if unknown."""
 
     start: float
     end: float
@@ -39,7 +39,7 @@ class GpuWork(NamedTuple):
 
 
 class Span(NamedTuple):
-    """What the main thread did, in microseconds; `name` is the event's."""
+    """One activity of the main thread, in microseconds; `name` is the event's name."""
 
     start: float
     end: float
@@ -48,9 +48,9 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """One process's trace: its steps, what its main thread did by kind, and the work of each GPU in order of time.
+    """One process's trace: its steps, its main thread's activities by kind, and each GPU's work in order of time.
 
-    `frames` are functions of the user's own code, as (span, place); `is_cut` tells that the file ends in the middle.
+    `frames` are functions of the user's own code, as (span, place); `is_cut` is True if the file ends in the middle.
     """
 
     origin: str
@@ -76,7 +76,7 @@ class TraceGather:
     _asked: dict[int, float] = field(default_factory=dict)
 
     def add(self, event: Mapping[str, object]) -> None:
-        """Take one event of Chrome's format; what is not an interval is left out."""
+        """Take one event of Chrome's format; an event that is not an interval is left out."""
         if event.get("ph") != "X":
             return
         start, length = event.get("ts"), event.get("dur", 0)
@@ -113,11 +113,11 @@ class TraceGather:
             self.add_host(thread, "op", start, end, name)
 
     def add_host(self, thread: object, kind: HostKind, start: float, end: float, name: str) -> None:
-        """Take what a thread did."""
+        """Take one activity of a thread."""
         self._host.setdefault(thread, []).append((kind, Span(start, end, name)))
 
     def add_work(self, device: object, start: float, end: float, kind: DeviceKind, called: object, name: str) -> None:
-        """Take what a GPU did; `called` joins it to the call that asked for it."""
+        """Take a GPU's work; `called` joins it to the call that asked for it."""
         if isinstance(device, int):
             asked = called if isinstance(called, int) else -1
             self._work.setdefault(device, []).append((start, end, kind, asked, name))
@@ -130,7 +130,7 @@ class TraceGather:
             self.add_host(thread, "sync", start, end, name)
 
     def trace(self, *, origin: str, tool: str, rank: int | None, is_cut: bool) -> Trace:
-        """What was collected, of the thread that trains; GpudocError when there is nothing of a training process."""
+        """The collected trace of the thread that trains; GpudocError if nothing belongs to a training process."""
         if not self._host and not self._work:
             raise GpudocError(
                 f"{origin} is a trace that contains no operator, kernel or step of a training process",
@@ -170,7 +170,7 @@ class TraceGather:
         return loading[0] if loading else max(self._host, key=lambda thread: len(self._host[thread]), default=None)
 
     def _steps_of(self, main: object) -> tuple[tuple[float, float], ...]:
-        """The marked steps of the main thread; else from one optimizer step to the next; else empty."""
+        """The marked steps of the main thread, else the spans between its optimizer steps, else empty."""
         marked = sorted({(start, end) for start, end, thread in self._steps if thread == main})
         if marked:
             return tuple(marked)
@@ -179,7 +179,7 @@ class TraceGather:
 
 
 def kind_of_work(category: str, name: str) -> DeviceKind:
-    """What sort of work a kernel or copy is."""
+    """The kind of work that a kernel or copy does."""
     if category != "kernel":
         return "copy"
     return "communication" if "nccl" in name.lower() or "rccl" in name.lower() else "compute"
