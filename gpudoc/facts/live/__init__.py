@@ -1,1 +1,1 @@
-"""Watching a job that runs: stacks by py-spy, processes by /proc, devices by NVML. The doors are in `session`."""
+"""Watches a running job: stacks by py-spy, processes by /proc, devices by NVML. The entry points are in `session`."""

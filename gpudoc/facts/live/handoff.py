@@ -1,7 +1,7 @@
-"""What it costs on this machine, as busy as it is, to pass a batch from a loader worker to the main process.
+"""Measures the time to pass a batch from a loader worker to the main process, under this machine's present load.
 
-torch passes each tensor as a file descriptor through Python's own multiprocessing, so the same is done here without
-torch: run as a program by `measure`, never imported for its work.
+torch passes each tensor as a file descriptor through Python's own multiprocessing, so this module does the same without
+torch. `measure` runs it as a program; nothing imports it for its work.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from gpudoc.process.arguments import own_python
 from gpudoc.process.lifetime import die_with_parent
 
 BATCHES = 45
-# starting the other process is no part of it
+# the first batches are not counted, because they include the start of the other process
 FIRST = 5
 # inputs and targets
 TENSORS = 2
-# a worker that holds Python's lock meanwhile answers late
+# a worker that holds Python's lock for this time answers late
 MAKING_S = 0.002
 DEADLINE_S = 10.0
 _CALL = "from gpudoc.facts.live.handoff import main; main()"
 
 
 def measure() -> Fact[Handoff]:
-    """The mean of forty batches of two tensors each way; absent when the exchange did not work here."""
+    """The mean of forty batches of two tensors each way; absent if the exchange failed."""
     try:
         done = subprocess.run(
             own_python(_CALL), capture_output=True, text=True, timeout=DEADLINE_S, start_new_session=True, check=False
@@ -70,7 +70,7 @@ def _exchange(holds: bool) -> tuple[float, float]:
             os.close(tensor.detach())  # type: ignore[attr-defined]
         times.append(time.perf_counter() - began)
     queued_s = _queued_s("self") - before_s + _queued_s(str(worker.pid))
-    # ended by a signal, it would leave the folder of its socket behind
+    # the worker would leave the folder of its socket behind if a signal ended it
     taken.set()
     worker.join(DEADLINE_S)
     # the mean, because a few batches that wait for a CPU or the lock hold up the loop as they do in training
@@ -78,7 +78,7 @@ def _exchange(holds: bool) -> tuple[float, float]:
 
 
 def _queued_s(pid: str) -> float:
-    """How long the main thread of a process has been ready while no CPU was free; 0 where the kernel does not count."""
+    """Seconds in which a process's main thread was ready but no CPU was free; 0 if the kernel does not count them."""
     try:
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
     except (OSError, IndexError):
@@ -86,7 +86,7 @@ def _queued_s(pid: str) -> float:
 
 
 def _produce(queue: Queue[list[object]], holds: bool, parent: int, taken: Event) -> None:
-    # who measures is killed at its deadline, and nobody takes what is in the queue then
+    # the measuring process is killed at its deadline, and then nothing takes the batches from the queue
     die_with_parent(parent)
     with tempfile.TemporaryFile() as file:
         for _ in range(BATCHES):

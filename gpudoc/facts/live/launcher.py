@@ -1,8 +1,8 @@
 """Starts a job and then becomes its sampler: run as a program by `launch`, never imported by it.
 
 The order of things matters. `py-spy record -- job` would end the job with the sampling, and a pipe for the job's output
-would kill the job when the reader dies; so the job is forked here, writes into files, and is told apart from us by a
-process group of its own. Yama's ptrace scope 1 lets only an ancestor look into a process: this process is the job's
+would kill the job when the reader dies; so the job is forked here, writes into files, and is separated from us by
+its own process group. Yama's ptrace scope 1 lets only an ancestor look into a process: this process is the job's
 parent, and becomes py-spy by exec when asked to.
 """
 
@@ -16,7 +16,7 @@ import sys
 
 
 def start(command: list[str], stdout: str, stderr: str) -> int:
-    """Fork the job, with its output in two files; its process id, or an exit with 127 when it cannot be started."""
+    """Fork the job, with its output in two files; returns its process id, exits with 127 if it cannot start."""
     ready, told = os.pipe2(os.O_CLOEXEC)
     child = os.fork()
     if child:
@@ -48,7 +48,7 @@ def _become_the_job(command: list[str], stdout: str, stderr: str) -> None:
 
 
 def _lock(file: int) -> None:
-    """Have the kernel show that the output is in use as long as a process of the job can write into it."""
+    """Lock the output, so that the kernel shows it as in use while a process of the job can write into it."""
     for take in (fcntl.flock, fcntl.lockf):
         try:
             take(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -58,9 +58,9 @@ def _lock(file: int) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Start the job, say its process id, wait for one line of JSON, and become the program that it names.
+    """Start the job, report its process id, wait for one line of JSON, and become the program that it names.
 
-    When the pipe closes without a line, the parent has gone: the job goes on alone.
+    If the pipe closes without a line, the parent has gone, and the job goes on alone.
     """
     orders, answers = int(arguments[0]), int(arguments[1])
     job = start(arguments[4:], arguments[2], arguments[3])

@@ -1,4 +1,4 @@
-"""What a running job may use: CPUs after affinity and quota, memory, shared memory, as its own cgroup says."""
+"""The limits of a running job: CPUs after affinity and quota, memory, shared memory, from its own cgroup."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NO_LIMIT = Absent("no memory limit")
 
 
 class LimitsSampler:
-    """Reads the limits of a job when made, and what was throttled until `finish`."""
+    """Reads the limits of a job when it is created, and the throttling until `finish`."""
 
     def __init__(self, pid: int, root: Path = ROOT) -> None:
         self._pid = pid

@@ -1,4 +1,4 @@
-"""How much of a GPU works, not only that something does: NVML's performance counters (GPM) of Hopper and newer."""
+"""How much of a GPU is busy, not only whether it is: NVML's performance counters (GPM) of Hopper and newer."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ METRICS = {
     "dram_active_percent": "NVML_GPM_METRIC_DRAM_BW_UTIL",
     "fp32_active_percent": "NVML_GPM_METRIC_FP32_UTIL",
 }
-# counters are read one after another, and may say a little more than all
+# the counters are read one after another, so a value may be a little above 100
 _MOST_PERCENT = 105.0
 _NO_INSTANCE = 0xFFFFFFFF
 
 
 class Counters:
-    """The counters of one GPU between two looks; `absent` says why there are none, '' where they can be read.
+    """The counters of one GPU between two looks; `absent` says why there are none, '' if they can be read.
 
-    On a GPU in MIG mode they are those of the one instance that processes use.
+    On a GPU in MIG mode, they belong to the one instance that processes use.
     """
 
     def __init__(self, nv: Any, handle: Any) -> None:
@@ -32,7 +32,7 @@ class Counters:
         self.absent = _refusal(nv, self._begin)
 
     def read(self) -> Mapping[str, float]:
-        """Each metric since the last call in percent; one that is refused or makes no sense is left out."""
+        """Each metric since the last call in percent; a metric that is refused or impossible is left out."""
         if self.absent:
             return {}
         before, now = self._samples
@@ -90,11 +90,11 @@ class Counters:
 
 
 class _NotThereError(Exception):
-    """This GPU has no counters to read, for the reason that is given."""
+    """This GPU has no counters to read; the message is the reason."""
 
 
 def _refusal(nv: Any, call: Callable[[], None]) -> str:
-    """Why the call was refused; '' where it was not."""
+    """The reason why the call was refused; '' if it was not."""
     try:
         call()
     except nv.NVMLError as error:

@@ -1,7 +1,7 @@
-"""What a job writes: into a file, so that it outlives its reader, freed behind what was read.
+"""The output of a job in a file, so that the job outlives its reader; the part that was read is freed.
 
 A pipe would block the job when nobody reads and end it when the reader dies. A file grows with the job, and in a folder
-that lies in memory it would end what else runs there; so the blocks behind the reader are given back to the system.
+in memory it would end the other programs there; so the blocks that were read are given back to the system.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# what is kept for the judgement at the end
+# the end of the output that is kept for the final judgement
 TAIL_BYTES = 400_000
 _BLOCK_BYTES = 1 << 16
 # freed in pieces of a size that no file system rounds
@@ -24,7 +24,7 @@ _PUNCH_A_HOLE = 0x01 | 0x02
 
 @dataclass(slots=True)
 class Spool:
-    """One stream of a job at `place`; `cannot_free` says why what was read still takes room."""
+    """One stream of a job at `place`; `cannot_free` says why the bytes that were read still take room."""
 
     place: Path
     cannot_free: str = ""
@@ -37,7 +37,7 @@ class Spool:
         return self.num_read - self._freed
 
     def follow(self, sink: Callable[[bytes], None]) -> None:
-        """Pass on what was written since the last call, and free what lies behind the last TAIL_BYTES."""
+        """Pass on the bytes written since the last call, and free those before the last TAIL_BYTES."""
         if not self.place.exists():
             return
         with self.place.open("rb") as file:
@@ -48,7 +48,7 @@ class Spool:
                 self._free()
 
     def tail(self) -> str:
-        """The end of what was written, in whole lines."""
+        """The end of the output, in whole lines."""
         try:
             with self.place.open("rb") as file:
                 begin = max(0, self.place.stat().st_size - TAIL_BYTES)
@@ -56,7 +56,7 @@ class Spool:
                 text = file.read().decode("utf-8", "replace")
         except OSError:
             return ""
-        # half a line may hold half a secret, which nothing shows to be one
+        # half a line may hold half a secret, which nobody can recognise
         return (text.partition("\n")[2] or text) if begin else text
 
     def _free(self) -> None:

@@ -1,4 +1,4 @@
-"""Which process to look at: the job behind the PID that the user gave, or a clear reason why there is none."""
+"""Chooses the process to watch: the job behind the user's PID, or a clear reason why there is none."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "a
 
 @dataclass(frozen=True, slots=True)
 class WatchTarget:
-    """The process to watch with all below it, and what to tell the user when it is not the one that was given."""
+    """The process to watch with its descendants, and a note for the user if it is not the given process."""
 
     pid: int
     note: str = ""
 
 
 def check_system(root: str = "/proc") -> None:
-    """GpudocError where jobs cannot be watched: what is looked at stands in Linux's /proc."""
+    """Raise GpudocError if jobs cannot be watched here: watching reads Linux's /proc."""
     if sys.platform != "linux" or not pathlib.Path(root, "self").exists():
         raise GpudocError("watching a job needs the /proc of Linux", hint="gpudoc doctor train.log")
 
@@ -63,7 +63,7 @@ def _elsewhere(pid: int) -> str:
 
 
 def is_python(pid: int, root: str = "/proc") -> bool:
-    """Whether the process runs a Python interpreter, by its executable, or a library of one that it has loaded."""
+    """Whether the process runs a Python interpreter, judged by its executable or a loaded Python library."""
     try:
         name = os.path.basename(os.readlink(f"{root}/{pid}/exe"))  # noqa: PTH115, PTH119 - may name a deleted file
     except OSError:

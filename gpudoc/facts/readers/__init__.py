@@ -1,4 +1,4 @@
-"""Somebody else's text -> the same facts, with the line each was read from."""
+"""Another person's text -> the same facts, with the source line of each fact."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def _read_build(value: str, line: Line, gather: Gather) -> None:
         gather.put("torch.cuda_version", pair, line)
         gather.put("torch.accelerator", "cuda", line)
     elif value.strip().lower() in ("none", "could not collect"):
-        # 'None' says: no CUDA in this build; torch itself missing writes N/A
+        # 'None' means a build without CUDA; collect_env writes N/A if torch itself is missing
         gather.put("torch.accelerator", "none", line)
 
 

@@ -1,4 +1,4 @@
-"""Which of the encodings that came before UTF-8 a text has: none of them says so itself."""
+"""Guesses which encoding from before UTF-8 a text has: no such text names its encoding."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _CYRILLIC_ENCODINGS = ("cp1251", "koi8-r", "cp866")
 
 
 def encoding_of(head: bytes) -> str:
-    """The encoding of the beginning of a text that is not UTF-8: one of Chinese or of Russian, else Windows' own.
+    """The encoding of a text that is not UTF-8, from its beginning: a Chinese or Russian one, else Windows' own.
 
-    Most letters of Russian are small, and most characters of Chinese stand in the first part of its table: in another
-    encoding they are capitals, signs or rare characters. Other languages have single letters beyond ASCII, not words.
+    Most Russian letters are lower case, and most Chinese characters are in the first part of their table; in a wrong
+    encoding, they become capitals, signs or rare characters. Other languages have single letters beyond ASCII, not words.
     """
     words = _WORDS_BEYOND_ASCII.findall(head.decode("latin-1"))
     beyond = sum(map(len, words))
@@ -27,7 +27,7 @@ def encoding_of(head: bytes) -> str:
         return likeliest
     pairs = [word[place] for word in words for place in range(0, len(word) - 1, 2)]
     known = sum("\xa1" <= first <= "\xa3" or "\xb0" <= first <= "\xd7" for first in pairs)
-    # the first part alone up to here is Korean
+    # a text that uses only the part of the table below this is Korean
     late = sum("\xc9" <= first <= "\xd7" for first in pairs)
     return "gb18030" if known > 0.8 * len(pairs) and late > 0.1 * len(pairs) and _is_chinese(head) else "cp1252"
 

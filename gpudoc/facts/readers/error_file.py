@@ -1,4 +1,4 @@
-"""The error file that torchrun keeps of each rank (TORCHELASTIC_ERROR_FILE), as the lines of a log."""
+"""The error file that torchrun keeps for each rank (TORCHELASTIC_ERROR_FILE), as the lines of a log."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from datetime import datetime, timezone
 
 from gpudoc.facts.readers.clean import Data
 
-# a traceback of a thousand frames is below that; its keys stand in this order
+# a traceback of a thousand frames is smaller than that; the keys of the file are in this order
 _MOST_BYTES, _HEAD, _KEY = 4 << 20, b'{"message"', b'"py_callstack"'
 _LAST_SECOND = 1 << 33
 
 
 def is_error_file(head: bytes) -> bool:
-    """Whether a file that begins so may be one."""
+    """Whether a file with this beginning may be an error file."""
     return head.lstrip().startswith(_HEAD)
 
 
 def read_error_file(data: Data) -> bytes | None:
-    """When the rank failed, by UTC, and its traceback, a line each; None for anything else.
+    """The lines of the rank's failure: its time in UTC, and its traceback; None for anything else.
 
     Written by torch.distributed.elastic.multiprocessing.errors.ErrorHandler.
     """

@@ -31,7 +31,7 @@ def normal_name(distribution: str) -> str:
 _NOTHING = {"", "n/a", "none", "no cuda", "could not collect", "[n/a]", "not supported", "unknown", "unavailable"}
 
 _RESULTS = ("skip", "pass", "warn", "fail")
-# what a build is for: the local part of pip's version, conda's build string (py3.10_cuda11.7_cudnn8.5.0_0, cpu_py39...)
+# the target of a build: the local part of pip's version, conda's build string (py3.10_cuda11.7_cudnn8.5.0_0, cpu_py39...)
 _PIP_BUILD = Pattern(r"\+(?:(cpu|rocm|xpu)|cu(\d+)(\d))")
 _CONDA_BUILD = Pattern(r"(?:^|_)(cpu)(?:_|$)|cuda_?(\d+)\.?(\d)")
 
@@ -60,7 +60,7 @@ class Gather:
             self.origins[path] = line.origin
 
     def put_torch(self, version: str, line: Line, build: str = "") -> None:
-        """Record a torch version and what it was built for, as far as its version or conda's `build` says."""
+        """Record a torch version and the target of its build, if the version or conda's `build` names it."""
         self.put("torch.version", version, line)
         built = _PIP_BUILD.search(version) or _CONDA_BUILD.search(build)
         if built is not None:
@@ -99,7 +99,7 @@ class Gather:
         self._events.append(event)
 
     def put_test(self, test: DeviceTest) -> None:
-        """Record what a tool said of a GPU or the node; said again of the same test, the worse result stands."""
+        """Record a tool's result for a GPU or the node; of several results of the same test, the worst one stays."""
         key = (test.tool, test.name, test.gpu)
         known = self._tests.get(key)
         if known is None or _RESULTS.index(test.result) > _RESULTS.index(known.result):
@@ -116,7 +116,7 @@ class Gather:
         return tuple(sorted(self._gpus))
 
     def gpu_fact(self, index: int, name: str) -> object:
-        """What was recorded of one GPU, or None."""
+        """A recorded fact of one GPU, or None."""
         return self._gpus.get(index, {}).get(name)
 
     def recognise(self, kind: str) -> None:
@@ -163,7 +163,7 @@ _PARTS: Mapping[str, type] = {
 
 
 def stated(value: str) -> str | None:
-    """`value` without surrounding blanks and table bars, or None when it says that nothing is known."""
+    """`value` without surrounding blanks and table bars, or None if it states no value, such as 'n/a'."""
     text = value.strip().strip("|").strip()
     return None if text.lower() in _NOTHING else text
 

@@ -1,4 +1,4 @@
-"""How sure it is which rank of a job failed first, and what to do after several attempts, by rows of a table."""
+"""The confidence in the rank that failed first, and the advice after several attempts, by rows of a table."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from gpudoc.frozen import dataclass
 from gpudoc.shell import is_name
 from gpudoc.units import format_ranks
 
-# of several attempts the last one counts whose end is at least so sure
+# of several attempts, the last one with at least this confidence counts
 _TELLING = 0.6
 _UNKNOWN = "it is not known which rank failed first"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankKind:
-    """How sure an end of this kind names the first rank, and by what; its cause where no line proves one."""
+    """The confidence with which an end of this kind names the first rank, its basis, and its cause if no line proves one."""
 
     id: str
     confidence: float
@@ -31,7 +31,7 @@ class RankKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankOrder:
-    """What tells the order of several ranks, and how far it is believed: 0 not at all, 1 wholly."""
+    """The evidence for the order of several ranks, and the trust in it, from 0 (none) to 1 (full)."""
 
     id: str
     factor: float
@@ -60,10 +60,10 @@ class RankRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFailure:
-    """How a job of many ranks ended: what `says` tells of the attempt of that number is so sure, and known `by` that.
+    """How a job of many ranks ended: `says` describes the attempt numbered `attempt`, `by` is the evidence for it.
 
-    `confidence` is 0 where nothing tells which rank was first. `again` is what several attempts have in common, `next`
-    whether to 'restart', to 'drain' a node or to 'stop', '' of one attempt alone; `do` and `run` are how.
+    `confidence` is 0 if nothing tells which rank was first. `again` is the common feature of several attempts; `next`
+    is 'restart', 'drain' for a node, or 'stop', and '' for a single attempt; `do` and `run` say how.
     """
 
     attempts: tuple[AttemptEnd, ...]
@@ -84,7 +84,7 @@ class JobFailure:
 
 
 def judge_job(job: JobLog, rows: RankRows) -> JobFailure | None:
-    """Which rank failed first in each attempt, and what the attempts have in common; None where none failed."""
+    """Which rank failed first in each attempt, and what the attempts have in common; None if no attempt failed."""
     ends = find_ends(job)
     if not ends:
         return None
@@ -104,7 +104,7 @@ def judge_job(job: JobLog, rows: RankRows) -> JobFailure | None:
 
 
 def _sureness(end: AttemptEnd, rows: RankRows) -> float:
-    """How sure it is which rank was first, 0 where nothing tells."""
+    """The confidence in the first rank; 0 if nothing tells which rank it was."""
     known = end.is_known or end.kind == "stop"
     return rows.kinds[end.kind].confidence * rows.orders[end.order].factor if known else 0.0
 

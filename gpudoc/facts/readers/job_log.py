@@ -1,4 +1,4 @@
-"""A job of many ranks as its logs tell of it: of each rank its host, how far it came, and the signs that it ended."""
+"""A job of many ranks, read from its logs: each rank's host, its progress, and the signs of its end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Role = Literal["own", "weak", "followed", "named", "exit", "node", "stop", "begi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankSign:
-    """A row of rank_signs.yaml: one of `words` stands in a line, and `pattern` is found in it where there is one."""
+    """A row of rank_signs.yaml: it matches a line that contains one of `words` and, if given, `pattern`."""
 
     id: str
     role: Role
@@ -27,10 +27,10 @@ class RankSign:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndLine:
-    """One line that shows an end: `rank` is the one that it is about, which wrote it or is named by it.
+    """One line that shows an end: `rank` is the rank that wrote the line or that the line names.
 
-    `offset` is where the line begins in its file; `time` is in seconds by the clock of the rank, of this line or the
-    last one before it that had a time. `code` is an exit code, negative for a signal; `first`: torchrun saw it first.
+    `offset` is where the line begins in its file; `time` is in seconds by the rank's clock, from this line or
+    the last earlier line with a time. `code` is an exit code, negative for a signal; `first`: torchrun saw it first.
     """
 
     row: RankSign
@@ -55,8 +55,8 @@ class RankLog:
     """One rank in one attempt: its signs in the order of its lines, and the last step that it reported.
 
     `steps` has the time of the first and last steps, by the rank's own clock; `enqueued` is the newest collective that
-    it asked for, as NCCL's watchdog says. `survived` are its errors behind which it came to further steps, or
-    behind which a buffer of earlier steps was written.
+    it asked for, as NCCL's watchdog says. `survived` are its errors that are followed by further
+    steps, or by a buffer of earlier steps that was written later.
     """
 
     rank: int
@@ -73,7 +73,7 @@ class RankLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One start of the job: its ranks, and what launchers and the system said; `num_ranks` counts also silent ones."""
+    """One start of the job: its ranks, and the lines of launchers and the system; `num_ranks` includes silent ranks."""
 
     number: int
     ranks: Mapping[int, RankLog]
@@ -83,7 +83,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLog:
-    """What the files of one job say, attempt by attempt; `says_ranks`: a line or a path names a rank by that word."""
+    """The content of one job's files, attempt by attempt; `says_ranks`: a word in a line or a path names a rank."""
 
     attempts: tuple[Attempt, ...]
     num_files: int

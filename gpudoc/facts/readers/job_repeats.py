@@ -9,23 +9,23 @@ from gpudoc.facts.readers.job_end import AttemptEnd
 from gpudoc.frozen import dataclass
 
 _FEWEST = 2
-# attempts that lasted at least so long and differ by no more ended after the same time
+# attempts ended after the same time if each lasted at least _LONG_S and they differ by at most _SAME_S
 _LONG_S, _SAME_S = 180.0, 75.0
-# what a fault of one GPU or node shows as
+# the signs by which a fault of one GPU or node shows
 _OF_HARDWARE = ("gpu-error", "xid", "crash", "network-port", "slurm-signal", "torchrun-exit", "torchrun-member")
 _OF_MEMORY = ("gpu-memory", "host-oom")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Common:
-    """What repeats, an id of rank_kinds.yaml, and the words that stand in its sentence."""
+    """The feature that repeats, as an id of rank_kinds.yaml, and the words for its sentence."""
 
     repeat: str
     words: Mapping[str, str]
 
 
 def find_common(ends: Sequence[AttemptEnd]) -> Common | None:
-    """What most attempts have in common; None where fewer than two failed."""
+    """What most attempts have in common; None if fewer than two failed."""
     if len(ends) < _FEWEST:
         return None
     last = ends[-1]
@@ -62,7 +62,7 @@ def find_common(ends: Sequence[AttemptEnd]) -> Common | None:
 
 
 def _most(values: Sequence[Hashable], ends: Sequence[AttemptEnd]) -> int:
-    """How often the most frequent value is there, 0 where it is not that of most attempts and of the last one."""
+    """The count of the most frequent value; 0 if it is not the value of most attempts and of the last one."""
     if not values:
         return 0
     value, count = Counter(values).most_common(1)[0]
@@ -70,8 +70,11 @@ def _most(values: Sequence[Hashable], ends: Sequence[AttemptEnd]) -> int:
 
 
 def _proves_node(ends: Sequence[AttemptEnd], steps: Sequence[int]) -> bool:
-    """Whether the same node again points to that node: not where the job has no other, nor where one error comes again
-    at one step, unless it is an error that faults of hardware show as."""
+    """Whether a repeated node points to a fault of that node.
+
+    False if the job has no other node or if the same error repeats at the same step, unless every error is one that
+    hardware faults cause.
+    """
     if all(end.lead is not None and end.lead.row.id in _OF_HARDWARE for end in ends):
         return True
     same_step = len(steps) == len(ends) and len(set(steps)) == 1

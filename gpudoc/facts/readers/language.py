@@ -1,4 +1,4 @@
-"""In which language somebody asks: by the letters of his own sentences, not by those of paths and printed lines."""
+"""The language of a person's question, by the letters of their own sentences, not of paths and printed lines."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from gpudoc.facts.readers.genre import FIRST_PERSON
 from gpudoc.facts.readers.model import ENGLISH, CleanText, Language
 from gpudoc.patterns import Pattern
 
-# a question stands before or behind what was pasted
+# a question comes before or after the pasted text
 _LINES_AT_EACH_END = 20
-# a word of Chinese has two characters in the mean
+# a Chinese word has two characters on average
 _CHARACTERS_PER_WORD = 2
 _FEWEST_CHARACTERS, _FEWEST_LETTERS = 2, 5
 # frames and code, exceptions, time stamps, levels, `name: value`, prompts, tables
@@ -16,7 +16,7 @@ _PRINTED = Pattern(
     r"^(?: {4}|\t|\s*(?:File [\"']|\$ |>>> |In \[|[|+\[{<]))|^(?:\w+\.)*\w+(?:Error|Exception|Warning)\b|"
     r"^\d{2,4}[-/:]\d\d[-/:]\d\d|^(?:INFO|WARN|WARNING|ERROR|DEBUG|CRITICAL)\b|^\s*[A-Za-z_]+: "
 )
-# what is quoted, the path and the name of a file, and what is typed
+# quotations, paths and names of files, and typed options
 _NO_PROSE = Pattern(
     r"\"[^\"]{0,200}\"|'[^']{0,200}'|`[^`]{0,200}`|(?:[A-Za-z]:|~)?(?:[\\/][^\s\\/,;:!?()\u3001\u3002\uff08\uff09\uff0c\uff1a\uff1b\uff1f]+){2,}|"
     r"[\w-]{1,80}\.(?:csv|ipynb|jpe?g|json|log|png|pth?|py|txt|ya?ml|zip)\b|--\w[\w-]*(?:[= ]\S+)?"
@@ -31,7 +31,7 @@ _ASKS = Pattern(r"(?i)\?\s*$|\b(?:please|thanks|help|how|why)\b")
 
 
 def language_of(text: CleanText) -> Language:
-    """'zh' or 'ru' where most of what somebody writes himself is Chinese or Russian, else 'en'."""
+    """'zh' or 'ru' if most of a person's own text is Chinese or Russian, else 'en'."""
     ends = text.lines if len(text.lines) <= 2 * _LINES_AT_EACH_END else (
         *text.lines[:_LINES_AT_EACH_END], *text.lines[-_LINES_AT_EACH_END:]
     )  # fmt: skip
@@ -48,7 +48,7 @@ def language_of(text: CleanText) -> Language:
 
 
 def _is_english(line: str) -> bool:
-    """Whether it is a person's sentence: a program's line in English says nothing of who asks."""
+    """Whether a person wrote this English sentence: a program's English line says nothing about the person who asks."""
     others = len(_HAN.findall(line)) // _CHARACTERS_PER_WORD + len(_CYRILLIC.findall(line))
     if others >= len(_LATIN.findall(line)):
         return False

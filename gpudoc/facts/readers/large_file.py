@@ -1,4 +1,4 @@
-"""A file of gigabytes as bytes that are read when they are asked for, or one block after the other."""
+"""A file of gigabytes as bytes that are read on demand, or block by block."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-# searched at once
+# bytes that are searched at once
 _WINDOW_BYTES = 16 << 20
 GZIP = b"\x1f\x8b"
 MOST_PARTS = 100_000
-# what follows a part is fed in small pieces, which grow, since of a small part the rest is copied back
+# the data after a part is fed in small, growing pieces, because the bytes behind a small part are copied back
 _FIRST_PIECE = 1 << 12
 
 
 class TooManyPartsError(Exception):
-    """What gzip packed comes in more parts than any program writes."""
+    """The gzip data has more parts than any program writes."""
 
 
 def open_regular(path: Path) -> int:
-    """A handle of a file; OSError where it is none, such as a pipe that was put there meanwhile: none is waited for."""
+    """A handle of a regular file; OSError, without waiting, for anything else, such as a pipe that replaced the file."""
     from gpudoc.reading import HOW_TO_OPEN
 
     handle = os.open(path, HOW_TO_OPEN)
@@ -35,7 +35,7 @@ def open_regular(path: Path) -> int:
 
 
 def read_head(path: Path, size: int) -> bytes:
-    """At most the first `size` bytes, unpacked when gzip wrote them; none without a file that can be read."""
+    """At most the first `size` bytes, unpacked if gzip wrote them; empty if the file cannot be read."""
     try:
         if not path.is_file():
             return b""
@@ -47,10 +47,10 @@ def read_head(path: Path, size: int) -> bytes:
 
 
 def blocks(data: bytes | LargeFile, size: int) -> Iterator[bytes]:
-    """What a file holds in blocks of at most `size`, unpacked when gzip wrote it, of a damaged one the beginning."""
+    """The content of a file in blocks of at most `size`, unpacked if gzip wrote it; the beginning if it is damaged."""
     if data[:2] != GZIP:
         for begin in range(0, len(data), size):
-            # of a log that is cut short meanwhile the rest reads as nothing
+            # if a log is cut short meanwhile, its rest reads as nothing
             if block := data[begin : begin + size]:
                 yield block
         return
@@ -59,9 +59,9 @@ def blocks(data: bytes | LargeFile, size: int) -> Iterator[bytes]:
 
 
 def unpack(data: bytes | LargeFile, size: int) -> Iterator[bytes]:
-    """What gzip packed, in blocks of at most `size`, of a file that was cut off what is left.
+    """The unpacked gzip data in blocks of at most `size`; the part that is left if the file was cut off.
 
-    zlib.error where it is damaged, TooManyPartsError for one that would keep a reader busy with next to nothing.
+    zlib.error if the data is damaged, TooManyPartsError if it would keep a reader busy with next to nothing.
     """
     packed, place, piece, parts = zlib.decompressobj(wbits=31), 0, size, 0
     while fed := packed.unconsumed_tail or data[place : place + piece]:
@@ -83,10 +83,10 @@ def unpack(data: bytes | LargeFile, size: int) -> Iterator[bytes]:
 
 
 class LargeFile:
-    """What `bytes` can do that the readers need: a length, slices, `find` and `rfind`.
+    """A file with the methods of `bytes` that the readers need: a length, slices, `find` and `rfind`.
 
-    It is not mapped into memory: of a log that is cut short meanwhile, as rotation does it, the rest reads as nothing,
-    while a process that touches a mapped page that is gone is killed.
+    It is not mapped into memory: if a log is cut short meanwhile, for example by rotation, its rest reads as nothing,
+    but a process that touches a lost page of a mapped file is killed.
     """
 
     __slots__ = ("_handle", "_size")
@@ -111,7 +111,7 @@ class LargeFile:
         os.close(self._handle)
 
     def find(self, word: bytes, begin: int = 0, end: int | None = None) -> int:
-        """Where `word` begins for the first time between the two, or -1."""
+        """The first place of `word` between `begin` and `end`, or -1."""
         end = self._size if end is None else min(end, self._size)
         for start in range(begin, end, _WINDOW_BYTES):
             # a word may lie across two windows
@@ -121,7 +121,7 @@ class LargeFile:
         return -1
 
     def rfind(self, word: bytes, begin: int = 0, end: int | None = None) -> int:
-        """Where `word` begins for the last time between the two, or -1."""
+        """The last place of `word` between `begin` and `end`, or -1."""
         end = self._size if end is None else min(end, self._size)
         while end > begin:
             start = max(begin, end - _WINDOW_BYTES)

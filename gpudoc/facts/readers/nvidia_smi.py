@@ -49,7 +49,7 @@ def read(lines: Sequence[Line], gather: Gather) -> None:
 
 
 class _State:
-    """Where the reader stands: the GPU of the table row above."""
+    """The reader's position: the GPU of the table row above."""
 
     def __init__(self) -> None:
         self.gpu = 0

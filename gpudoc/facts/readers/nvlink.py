@@ -24,13 +24,13 @@ _MATRIX_ROW = Pattern(r"^\W{0,4}GPU(\d{1,3})\s+((?:(?:X|NV\d+|SYS|NODE|PHB|PXB|P
 # counted since the driver was loaded: DCGM's limits for a fault are one replay or recovery, and a hundred checksums
 # (https://github.com/NVIDIA/DCGM, common/DcgmGPUHardwareLimits.h)
 _ONE_IS_MUCH, _MANY_CHECKSUMS = ("replay", "recovery"), 100
-# a GPU behind switches has all its links to each other one: six of a V100, twelve or eighteen of its successors
+# a GPU behind switches reaches each other GPU by all its links: six on a V100, twelve or eighteen on its successors
 _LEAST_OF_A_SWITCH = 6
 _NEAR = 8
 
 
 def read(lines: Sequence[Line], gather: Gather) -> None:
-    """Put into `gather` how many links of each GPU are up, of how many, and counters that show a bad one."""
+    """Put into `gather` the number of active and of all links of each GPU, and counters that show a bad link."""
     state = _State()
     for line in lines:
         text = line.text
@@ -51,7 +51,7 @@ def read(lines: Sequence[Line], gather: Gather) -> None:
 
 
 class _State:
-    """The GPU and the link that the next lines belong to; links up and known of each GPU; rows of the matrix."""
+    """The GPU and the link that the next lines belong to; active and known links of each GPU; matrix rows."""
 
     def __init__(self) -> None:
         self.gpu: int | None = None
@@ -116,7 +116,7 @@ def _put_count(kind: str, number: int, link: str, line: Line, gather: Gather, st
 
 
 def _put_matrix(state: _State, gather: Gather) -> None:
-    """Links by the matrix: through switches each cell shows all links of a GPU, without them its links to that one."""
+    """Put the matrix's links: with switches, a cell shows all links of a GPU; without, its links to that other GPU."""
     rows = {gpu: cells for gpu, (cells, _) in state.matrix.items() if len(cells) >= len(state.matrix) > 1}
     if not rows:
         return

@@ -1,4 +1,4 @@
-"""How long each epoch or step takes, one after the other: as a log prints it, or as somebody states it."""
+"""The time of each epoch or step, in order: as a log prints it, or as a person states it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpudoc.frozen import dataclass
 from gpudoc.patterns import Pattern
 
 _MOST_LINES, _FEW_LINES = 4_000, 60
-# a bar that came to its end, by tqdm and by Keras
+# a finished progress bar of tqdm, and of Keras
 _BAR = Pattern(r"(?<!\d)(?P<of>\d{1,9})/(?P=of) ?\[(?P<clock>\d{1,3}(?::\d\d){1,2})<00:00")
 _KERAS = Pattern(r"^(?P<of>\d{1,9})/(?P=of) \[=+\] - (?P<seconds>\d{1,7})s")
 _MINUTE, _HOUR = 60.0, 3600.0
@@ -53,12 +53,12 @@ _RATE = Pattern(
     r"(?P<seconds>\d{1,7}(?:\.\d{1,4})?) ?(?P<rate>(?:it|iter|step|batche|sample|img|image|token|tok)s?/s(?:ec)?)\b"
 )
 _LOGGED = (_NUMBERED, _LABELLED, _UNITLESS, _AT_END, _SAMPLES, _RATE)
-# what is told of a change stands together
+# the most characters of a statement about a change, and between a time and the words about it
 _TOGETHER, _NEAR = 400, 60
 _FEWEST = 3
-# a later time is so many times the first one
+# the factors by which the times must grow or fall
 _GREW, _FELL = 1.4, 1.5
-# one among many others is so many times the usual one
+# the factor by which a single time must exceed the usual one
 _JUMPED = 5.0
 # times that only add up differ by about the first of them
 _ADDS_UP = 0.15
@@ -66,7 +66,7 @@ _ADDS_UP = 0.15
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """What one epoch or step took, in seconds, and the line that says so."""
+    """The time of one epoch or step in seconds, and the line that states it."""
 
     seconds: float
     line: Line
@@ -74,7 +74,7 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The first and the last of several times; `times` as they follow each other."""
+    """Several times in order, of which the first and the last are compared."""
 
     times: tuple[Timed, ...]
 
@@ -90,13 +90,13 @@ class Pace:
 
     @property
     def change(self) -> float:
-        """How many times as long the last ones take as the first."""
+        """The last times divided by the first ones."""
         first, last = self._ends()
         return last / max(first, 1e-9)
 
     @property
     def jumped(self) -> bool:
-        """Whether one behind the first takes several times what is usual."""
+        """Whether a time after the first is several times the usual one."""
         values = [one.seconds for one in self.times]
         from statistics import median
 
@@ -111,7 +111,7 @@ class Pace:
 
 
 def read_pace(lines: Sequence[Line]) -> Pace | None:
-    """The times of a log, else those that somebody states of before and of later; None where there are too few."""
+    """The times in a log, else the earlier and later times that a person states; None if there are too few."""
     logged = _logged(lines[-_MOST_LINES:])
     if len(logged) > 1:
         return None if _adds_up(logged) else Pace(tuple(logged))
@@ -135,14 +135,14 @@ def _logged(lines: Sequence[Line]) -> list[Timed]:
 
 
 def _adds_up(times: Sequence[Timed]) -> bool:
-    """Whether each time is that since the beginning."""
+    """Whether each time counts from the beginning."""
     values = [one.seconds for one in times]
     steps = [later - one for one, later in itertools.pairwise(values)]
     return len(steps) > 1 and all(abs(step - values[0]) <= _ADDS_UP * values[0] for step in steps)
 
 
 def _stated(lines: Sequence[Line]) -> list[Timed]:
-    """What is said of before and of later, in the order in which it is said."""
+    """The earlier and later times that a person states, in the order of the text."""
     for line in lines:
         found = [one for one in _STATED.finditer(line.text) if _is_of_work(line.text, *one.span())]
         if len(found) < 2:

@@ -9,7 +9,7 @@ from gpudoc.patterns import Pattern
 
 FLOAT16, BFLOAT16, FLOAT32 = "float16", "bfloat16", "float32"
 _ABOUT_LOSSES = ("loss", "nan")
-# one of these stands in each name of a precision
+# each name of a precision contains one of these
 WORDS = ("16", "32", "half", "amp", "autocast", "gradscaler", "precision")
 _HALF = Words(
     r"\bfp16\b",
@@ -27,7 +27,7 @@ _BRAIN = Words(r"\bbf16\b", r"\bbfloat16\b")
 _FULL = Words(r"\bfp32\b", r"\bfloat32\b", r"\bfull[- ]precision\b", r"\b32-true\b", r"\bprecision\W{1,4}32\b")
 _OFF_BEFORE = Pattern(r"(?i)\b(?:no|not|without|disabl\w+|never)(?: (?:use|using|the|any|with))* $")
 _OFF_BEHIND = Pattern(r"(?i)^(?:=|:|\s|['\"])*(?:false|off|none|no|disabled)\b")
-# another setting that is spoken of, not the one that fails
+# words that mark another setting, not the one that fails
 _COMPARED = Pattern(
     r"(?i)\b(?:fine|works?|worked|okay|well|stable|normal\w*|converges?|instead|try|tried|switch\w*|if)\b"
 )
@@ -36,7 +36,7 @@ _SENTENCE_ENDS = Pattern(r"[.;!?]\s|\n")
 
 
 def read(text: CleanText, gather: Gather) -> None:
-    """Put the precision into `gather` where a text about losses says it; a text without any of `WORDS` says none."""
+    """Put the precision into `gather` if a text about losses names it; a text without any of `WORDS` names none."""
     if not text.may_hold(_ABOUT_LOSSES):
         return
     half = [mention for mention in text.find_all(_HALF) if not _is_off(text, mention)]

@@ -1,4 +1,4 @@
-"""What one line of a job's log says of itself: which rank wrote it, on which host, when, and at which step."""
+"""Reads from one line of a job's log which rank wrote it, on which host, when, and at which step."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _HEAD = 160
 
 @dataclass(frozen=True, slots=True)
 class Speaker:
-    """Who wrote a line: its rank, its place on its node, its host; None and '' where the line does not say it.
+    """The writer of a line: its rank, its place on its node, its host; None and '' if the line does not name them.
 
-    `node` tells the nodes apart where srun numbers them; 0 else.
+    `node` tells the nodes apart if srun numbers them; otherwise it is 0.
     """
 
     rank: int | None = None
@@ -43,7 +43,7 @@ NOBODY = Speaker()
 
 
 def read_speaker(line: str) -> tuple[Speaker, str]:
-    """Who wrote the line, and the line without what says so."""
+    """The writer of the line, and the line without the prefix that names the writer."""
     host = local = None
     node = 0
     found = _HOST.match(line)
@@ -73,7 +73,7 @@ def _last(pattern: Pattern, text: str) -> int | None:
 
 
 def read_time(line: str, day_of: float | None = None) -> float | None:
-    """Seconds since the year began by the line's own clock; of a time without a date on the day of `day_of`."""
+    """Seconds since the year began by the line's own clock; a time without a date is on the day of `day_of`."""
     head = line[:_HEAD]
     if ":" not in head:
         return None
@@ -103,7 +103,7 @@ def _of_day(clock: list[str | None]) -> float:
 
 
 def read_step(line: str) -> int | None:
-    """The step of a training that the line tells of."""
+    """The training step that the line names, or None."""
     if "tep" not in line and "ter" not in line and "atch" not in line and "TEP" not in line and "pdate" not in line:
         return None
     found = _STEP.search(line)

@@ -1,6 +1,7 @@
 """Frozen records as plain JSON values and back: a Machine, the `facts` of gpudoc's documents, and what is said of it.
 
-A field that a document calls otherwise says so (`metadata={"key": "from"}`); one with the key None is never written.
+A field with another name in the document has that name as its key (`metadata={"key": "from"}`); a field with the key
+None is never written.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def dump(machine: Machine) -> dict[str, object]:
 
 
 def load(document: Mapping[str, object]) -> Machine:
-    """The machine of `dump`'s result; unknown keys are skipped, a value of the wrong type is Absent and says so."""
+    """The machine from `dump`'s result; unknown keys are skipped, a value of the wrong type is Absent with the reason."""
     return load_facts(Machine, document)
 
 
@@ -61,7 +62,7 @@ def _fields(kind: type) -> Iterator[tuple[str, dataclasses.Field[object]]]:
 
 
 def load_facts(kind: type[D], document: Mapping[str, object]) -> D:
-    """The dataclass of facts in `document`; ValueError without a field that has no default."""
+    """The dataclass of facts in `document`; ValueError if a field without a default is missing."""
     hints = _hints(kind)
     given: dict[str, object] = {}
     lacking = []
