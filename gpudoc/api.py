@@ -10,7 +10,7 @@
     api.run_train(model="cfg.yaml", steps=500)
     api.run_fix(["python", "train.py"])           # the smallest change that helps, proved; nothing is written
 
-A `Document` is a dict; `print` shows the screen of the command, a notebook its page. What the user can mend is a
+A `Document` is a dict; `print` shows the screen of the command, a notebook its page. What the user can mend raises a
 `gpudoc.errors.GpudocError`. Importing this module imports neither torch nor any other library.
 """
 
@@ -61,7 +61,7 @@ class Document(dict[str, object]):
         return self._screen()
 
     def __reduce__(self) -> tuple[type[dict[str, object]], tuple[dict[str, object]]]:
-        """A copy for another process is the plain data."""
+        """Pickle as the plain data, for another process."""
         return dict, (dict(self),)
 
     def __rich__(self) -> str:
@@ -157,9 +157,9 @@ def diagnose(
     progress: Progress | None = None,
     **options: Unpack[DoctorOptions],
 ) -> Document:
-    """What is wrong: with this machine (None), by a pasted text, a file (a Path) or an exception that was caught.
+    """What is wrong: with this machine (None), or according to a pasted text, a file (a Path) or a caught exception.
 
-    The Python that is examined is the one that runs this, whatever environment is active, unless `python` names one.
+    It examines the Python that runs this call, whatever environment is active, unless `python` names another.
     """
     import traceback
     from pathlib import Path
@@ -211,7 +211,7 @@ def watch(
 
 
 def run_bench(*, progress: Progress | None = None, **options: Unpack[BenchOptions]) -> Document:
-    """Measure this machine; each figure with what the hardware can do, in a separate process."""
+    """Measure this machine, each figure in a separate process and next to the figure that the hardware can reach."""
     from pathlib import Path
 
     from gpudoc.bench.documents import load_record
@@ -260,7 +260,7 @@ def run_tune(model: str | Path, *, progress: Progress | None = None, **options: 
 def run_train(
     model: str | Path = "quickstart", *, progress: Progress | None = None, **options: Unpack[TrainOptions]
 ) -> Document:
-    """Train in a separate process, so that memory limits, the allocator and the GPU's memory are not this one's."""
+    """Train in a separate process, so that memory limits, the allocator and the GPU's memory do not affect this one."""
     from gpudoc.errors import ExitCode
     from gpudoc.render import train, train_page
     from gpudoc.train.events import Finished
@@ -274,9 +274,9 @@ def run_train(
 
 
 def run_fix(command: Sequence[str], *, progress: Progress | None = None, **options: Unpack[FixSettings]) -> Document:
-    """Find and prove the smallest change to the script that `command` starts; `exit_code` is 1 where one is proved.
+    """Find and prove the smallest change to the script that `command` starts; `exit_code` is 1 if one is proved.
 
-    `diff` of the document is for `patch -p1`. Nothing is written but with `write=True`.
+    The document's `diff` is for `patch -p1`. Nothing is written unless `write=True`.
     """
     from pathlib import Path
 
@@ -300,7 +300,7 @@ def run_fix(command: Sequence[str], *, progress: Progress | None = None, **optio
 
 @contextmanager
 def _shown(progress: Progress | None) -> Iterator[Progress]:
-    """The progress to report to: the given one, a notebook's, a terminal's; nothing where neither would see it."""
+    """The progress to report to: the given one, a notebook's, a terminal's; `SILENT` if there is none of these."""
     from gpudoc.progress import SILENT
     from gpudoc.render.notebook import Notebook, is_notebook
 

@@ -1,4 +1,4 @@
-"""Characters that a terminal obeys or a reader cannot see, written out: what came from outside is shown, not obeyed."""
+"""Writes out characters that a terminal obeys or a reader cannot see, so that outside text is shown, not obeyed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from gpudoc.patterns import Match, Pattern
 
-# C0, DEL and C1; what hides or reverses text; line ends of Unicode; half characters, as bytes in file names that are no
-# UTF-8; letters of the invisible alphabet
+# C0, DEL and C1; characters that hide or reverse text; line ends of Unicode; half characters, which stand for bytes of
+# file names that are not UTF-8; letters of the invisible alphabet
 _HIDDEN = (
     "\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff"
     "\uffa0\ufff9-\ufffb\ud800-\udfff\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
@@ -16,7 +16,7 @@ _HIDDEN = (
 )
 _IN_TEXT = Pattern(f"[{_HIDDEN}]")
 _IN_LINE = Pattern(f"[\n{_HIDDEN}]")
-# the bytes of a file name that are no UTF-8, as Python keeps them
+# the bytes of a file name that are not UTF-8, as Python keeps them
 _BYTES_FROM, _BYTES_TO = 0xDC80, 0xDCFF
 
 
@@ -28,14 +28,14 @@ def escape_controls(text: str) -> str:
 def escape_line(text: object) -> str:
     """One line: as `escape_controls`, with line ends written out too."""
     said = str(text)
-    # the expression takes longer to compile than most names to write
+    # compiling the expression takes longer than writing most names
     if said.isascii() and said.isprintable():
         return said
     return _IN_LINE.sub(_escape, said).replace("\t", " ")
 
 
 def to_json(document: Mapping[str, object], *, indent: int | None = 2, ascii_only: bool = False) -> str:
-    """The document as JSON that may be shown on a terminal: a control character in a text is an escape."""
+    """The document as JSON that is safe on a terminal: control characters in texts are escaped."""
     between = (",", ":") if indent is None else None
     written = json.dumps(document, indent=indent, ensure_ascii=ascii_only, separators=between)
     return _IN_TEXT.sub(_json_escape, written)

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What the exit status of every command says; docs/commands.md prints the same table."""
+    """The meaning of every command's exit status; docs/commands.md prints the same table."""
 
     OK = 0
     BAD_ANSWER = 1
@@ -19,7 +19,7 @@ class ExitCode(IntEnum):
 class GpudocError(Exception):
     """Something the user can mend: `message` says what and where, `hint` what to type.
 
-    After an abrupt one the process ends at once, since cleaning up would wait for a lost device, or crash on it.
+    After an abrupt one, the process ends at once, since cleaning up would wait for a lost device, or crash on it.
     """
 
     is_abrupt = False

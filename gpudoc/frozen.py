@@ -1,7 +1,7 @@
-"""`dataclass` whose frozen classes with slots are made in a tenth of the time: doctor makes dozens of them.
+"""A `dataclass` that creates frozen classes with slots in a tenth of the time: doctor has dozens of them.
 
-`dataclasses` writes six functions for each class and compiles them, about 0.3 ms. Here `__init__` is compiled when the
-first object is made, and the others need no source. All else is as `dataclasses` has it: `fields` and `replace` work.
+`dataclasses` writes six functions for each class and compiles them, about 0.3 ms. Here, `__init__` is compiled when the
+first object is made, and the others need no source. All else works as with `dataclasses`: `fields` and `replace` too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(cls: type | None = None, /, **wanted: bool) -> Any:
-        """As `dataclasses.dataclass`, and quicker where the class is frozen and has slots."""
+        """Like `dataclasses.dataclass`, but quicker if the class is frozen and has slots."""
         if not (wanted.get("frozen") and wanted.get("slots")) or wanted.keys() - {"frozen", "slots", "kw_only"}:
             return dataclasses.dataclass(cls, **wanted)
         is_kw_only = wanted.get("kw_only", False)
@@ -47,7 +47,7 @@ def _make(cls: type, is_kw_only: bool) -> type:
     for method in methods:
         if method.__name__ not in own:
             setattr(made, method.__name__, method)
-    # what asks whether the class is frozen, as one that inherits from it does
+    # `dataclasses` looks here whether the class is frozen, for example when another inherits from it
     made.__dataclass_params__ = _PARAMETERS
     return cast(type, made)
 
@@ -76,7 +76,7 @@ def _initializer(cls: Any) -> Callable[..., None]:
 
 
 def _parameter(one: Field[Any], known: dict[str, Any], parameters: list[str]) -> str:
-    """Add the field's parameter where it has one; what its value is in the body."""
+    """Add the field's parameter if it has one; returns the expression for its value in the body."""
     name, default = one.name, f"default_{one.name}"
     made = one.default_factory is not MISSING
     known[default] = one.default_factory if made else one.default
@@ -111,7 +111,7 @@ def __setstate__(self: Any, state: list[object]) -> None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Like:
-    """One of the standard library's."""
+    """A frozen class that the standard library made."""
 
 
 _PARAMETERS = getattr(_Like, "__dataclass_params__")  # noqa: B009  it is known to no type checker

@@ -1,6 +1,6 @@
-"""Locks on files: the kernel ends one when its owner ends, however that ends, and shows it across containers and NFS.
+"""Locks on files: the kernel ends a lock when its owner ends in any way, and shows it across containers and NFS.
 
-A process id says neither: it means another process in another container or on another machine.
+A process id does neither: in another container or on another machine, it means another process.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ _FLAGS = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) 
 _ATTEMPTS = 20
 _NOTE_BYTES = 1000
 
-# "process": ends with the process that took it, though its children have the file open too, and as soon as that process
-# closes any descriptor of the file. "file": ends when the last process that inherited the open file has closed it.
+# "process": the lock ends with the process that took it, even if its children have the file open, or as soon as that
+# process closes any descriptor of the file. "file": the lock ends when the last process that inherited the open file
+# has closed it.
 Owner = Literal["process", "file"]
 
 
 class InUseError(Exception):
-    """Somebody else holds the lock; the text is what the file says, empty where it says nothing."""
+    """Somebody else holds the lock; the text is the file's content, which may be empty."""
 
 
 @dataclass(slots=True)
 class Lock:
-    """A lock on the file at `path`; `why_not` says why there is none where the place has no locks.
+    """A lock on the file at `path`; `why_not` says why there is no lock if the place has none.
 
-    It ends when it is closed, or when nobody has this object any more.
+    It ends when it is closed, or when nobody refers to this object any more.
     """
 
     path: Path
@@ -48,11 +49,11 @@ class Lock:
         return self.stream.fileno()
 
     def read(self) -> str:
-        """What the file says, at most 1000 bytes of it."""
+        """The file's content, at most 1000 bytes of it."""
         return _text(self.handle)
 
     def note(self, text: str) -> None:
-        """Have the file say `text` alone."""
+        """Replace the file's content with `text`."""
         os.ftruncate(self.handle, 0)
         os.lseek(self.handle, 0, os.SEEK_SET)
         os.write(self.handle, text.encode())
@@ -62,7 +63,7 @@ class Lock:
         self.stream.close()
 
     def remove(self) -> None:
-        """Remove the file, then give the lock back. Who has the file open notices: `take_lock` opens it again."""
+        """Remove the file, then give the lock back. A process that has it open notices: `take_lock` opens it again."""
         with contextlib.suppress(OSError):
             if not self.why_not and is_same_file(self.path, self.handle):
                 self.path.unlink()
@@ -70,7 +71,7 @@ class Lock:
 
 
 def take_lock(path: Path, *, owner: Owner, create: bool = True) -> Lock:
-    """The lock on the file at `path`, which is made where it is missing; a link is not followed.
+    """The lock on the file at `path`, which is created if it is missing; a link is not followed.
 
     InUseError when somebody else holds it, OSError when the file cannot be opened or is not a plain file.
     """

@@ -7,7 +7,7 @@ from gpudoc.frozen import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A setting as an option of a command: what it does, what stands for its value, other names than its own."""
+    """A setting as an option of a command: its help, the placeholder for its value, and names besides its own."""
 
     help: str
     metavar: str | None = None

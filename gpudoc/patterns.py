@@ -1,9 +1,9 @@
-"""The one place where regular expressions are compiled, and the deadline that every text has while it is searched.
+"""The one place where regular expressions are compiled, and the deadline for the search of each text.
 
-`Linear` is RE2's: its work grows with the text, whatever stands in it. What needs more than RE2 knows, or is read line
-by line, or runs where RE2 is not installed, is a `Pattern` of Python's own engine, whose work may grow faster:
-tests/test_pattern_growth.py measures how it grows for each of them, and a search that takes too long on a text all the
-same is given up.
+`Linear` uses RE2: its work grows in proportion to the text, whatever that contains. An expression that needs more than
+RE2 knows, or is read line by line, or runs without RE2, is a `Pattern` of Python's own engine, whose work may grow
+faster: tests/test_pattern_growth.py measures that growth for each of them, and a search that still takes too long is
+given up.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TICK_S = 0.1
 class Pattern:
     """A regular expression with the methods of `re.Pattern`, compiled when it is first used.
 
-    What is wrong with it shows at its first use. A search that is given up finds nothing, and the text's `SearchTime`
+    A mistake in it shows at its first use. A search that is given up finds nothing, and the text's `SearchTime`
     names it.
     """
 
@@ -90,7 +90,7 @@ class Pattern:
             yield match
 
     def findall(self, text: str) -> list[Any]:
-        """What every match reads: the text, or of one group that group's, or of several a tuple."""
+        """The text of every match; with one group, the group's text; with several groups, a tuple."""
         self.num_searches += 1
         try:
             return (self._compiled or self._ready()).findall(text)
@@ -98,7 +98,7 @@ class Pattern:
             return []
 
     def split(self, text: str) -> list[str]:
-        """What stands between the matches, and what their groups read."""
+        """The texts between the matches, and the texts of their groups."""
         return (self._compiled or self._ready()).split(text)
 
     def sub(self, replacement: str | Callable[[re.Match[str]], str], text: str) -> str:
@@ -111,10 +111,10 @@ class Pattern:
 
 
 class Unproved(Pattern):
-    """What RE2 searches for where it is installed: here Python's engine does, and nobody measured how its work grows.
+    """Replaces `Linear` without RE2: Python's engine searches, and nobody measured how its work grows.
 
-    Where a search cannot be interrupted, the text is searched in pieces, with the time looked at between two; what
-    could be busy with one piece for long is given up, and the text's `SearchTime` names it.
+    If a search cannot be interrupted, it goes through the text in pieces and checks the time between two; an expression
+    that could take long on one piece is given up, and the text's `SearchTime` names it.
     """
 
     __slots__ = ()
@@ -139,7 +139,7 @@ class Unproved(Pattern):
         for begin in range(start, max(start + 1, len(text)), PIECE):
             if not limit.allows(self.source):
                 return
-            # what begins in a piece ends in it or in the next one
+            # a match that begins in a piece ends in it or in the next one
             for match in compiled.finditer(text, max(begin, start), begin + 2 * PIECE):
                 if match.start() >= begin + PIECE and begin + PIECE < len(text):
                     break
@@ -147,7 +147,7 @@ class Unproved(Pattern):
                 yield match
 
 
-# characters of a piece, and the power of them with which a search of one may grow: some tenths of a second
+# characters of a piece, and the highest power of them with which its search may grow: some tenths of a second
 PIECE = 1_000
 _MOST_GROWTH = 2.4
 _ENDLESS = 9.0
@@ -156,7 +156,7 @@ _ENDLESS = 9.0
 def growth(source: str, flags: int = 0) -> float:
     """The power of a piece's length with which the work of a search may grow at worst, by the expression's parts.
 
-    Runs of blanks do not count: in the texts that are searched a run is one.
+    Runs of blanks do not count: in the searched texts, a run is a single blank.
     """
     try:
         from re import _parser as parser  # type: ignore[attr-defined]
@@ -176,7 +176,7 @@ def _growth(tree: Iterable[tuple[object, Any]]) -> float:
                     continue
                 if not (held := _growth(inner)) and most <= 1:
                     continue
-                # in a repeat, what repeats or may be read in two ways does so each time
+                # in a repeat, a part that repeats or can match in two ways does so each time
                 power += min(most, _ENDLESS) * held if most < PIECE else _ENDLESS * (held > 0) + 1
                 power += math.log(most, PIECE) if 1 < most < PIECE else 0.0
             case "SUBPATTERN":
@@ -205,7 +205,7 @@ class Linear:
     __slots__ = ("_engine", "names", "source")
 
     def __init__(self, source: str) -> None:
-        """ValueError without RE2 and for what it does not know: a look around, a reference back, more than ASCII."""
+        """ValueError without RE2, and for what it lacks: look-around, back references, letters beyond ASCII."""
         engine, options = _linear_engine()
         self.source = source
         if not source.isascii() or _BEYOND_ASCII in source:
@@ -216,7 +216,7 @@ class Linear:
         self.names: Mapping[str, int] = {name.decode(): place for name, place in self._engine.NamedCapturingGroups()}
 
     def search(self, text: bytes, start: int = 0) -> tuple[Span, ...] | None:
-        """Where the first match from `start` and its groups stand, (-1, -1) for one that took no part; or None."""
+        """The spans of the first match from `start` and of its groups, (-1, -1) for one that took no part; or None."""
         spans = self._engine.Match(self._engine.Anchor.UNANCHORED, text, start, len(text))
         return None if spans[0] == _NOWHERE else tuple(spans)
 
@@ -232,10 +232,10 @@ class Linear:
 @functools.cache
 def _linear_engine() -> tuple[Any, Any]:
     try:
-        # not its wrapper, which encodes the text for each search; and a live doctor needs neither
+        # not its wrapper, which encodes the text for each search; imported here, since a live doctor needs neither
         from re2 import _re2 as re2  # type: ignore[attr-defined]
     except ImportError as problem:
-        # it is compiled: the archive of `make zipapp` has none
+        # it is compiled code, which the archive of `make zipapp` does not contain
         raise NoLinearEngineError(f"RE2 cannot be imported: {problem}") from None
     options = re2.RE2.Options()
     options.encoding, options.log_errors = options.Encoding.LATIN1, False
@@ -243,9 +243,9 @@ def _linear_engine() -> tuple[Any, Any]:
 
 
 class Scan:
-    """Bytes as they are in a file, searched by RE2; without it, as in the archive of `make zipapp`, by Python's engine.
+    """Searches a file's bytes with RE2; without it, as in the archive of `make zipapp`, with Python's engine.
 
-    Only for alternatives of a bounded length, which no engine is slow to search for.
+    Only for alternatives of a bounded length, which every engine finds quickly.
     """
 
     __slots__ = ("_engine",)
@@ -258,7 +258,7 @@ class Scan:
             self._engine = re.compile(source.encode())
 
     def search(self, text: bytes, start: int = 0) -> Span | None:
-        """Where the first match from `start` stands, or None."""
+        """The span of the first match from `start`, or None."""
         if isinstance(self._engine, Linear):
             spans = self._engine.search(text, start)
             return None if spans is None else spans[0]
@@ -266,7 +266,7 @@ class Scan:
         return None if match is None else match.span()
 
     def finditer(self, text: bytes) -> Iterator[Span]:
-        """Where every match stands, first to last."""
+        """The span of every match, first to last."""
         if isinstance(self._engine, Linear):
             return (spans[0] for spans in self._engine.finditer(text))
         return (match.span() for match in self._engine.finditer(text))
@@ -276,7 +276,7 @@ _NOWHERE, _BEYOND_ASCII = (-1, -1), r"\u"
 
 
 class _Stand(dict[int, str]):
-    """What stands for each character: of those that RE2 has no class for, one that no small-letter pattern names."""
+    """A substitute for each character; if RE2 has no class for it, a character that no small-letter pattern names."""
 
     def __missing__(self, code: int) -> str:
         sign = chr(code)
@@ -301,15 +301,15 @@ def to_ascii(text: str) -> bytes:
     return (text if plain else text.translate(_STANDS)).encode("ascii")
 
 
-# white space to Python and not to RE2
+# white space for Python but not for RE2
 _ODD_BLANKS = "\x0b\x1c\x1d\x1e\x1f"
 
 
 class SearchTime:
     """How long one text may be searched: `SEARCH_S` for one search, `TEXT_S` for all of them, in CPU time.
 
-    In the main thread a search that takes longer is interrupted, where nobody else uses the timer of the process; in
-    another thread no search begins any more once the text has had its time, and those are bounded whose work can grow
+    In the main thread, a search that takes longer is interrupted if nobody else uses the timer of the process. In
+    another thread, no search begins once the text's time is over, and searches whose work can grow are bounded
     (`Unproved`).
     """
 
@@ -348,7 +348,7 @@ class _TooSlowError(Exception):
     """A search has taken too long."""
 
 
-# what replaces text is never given up: a secret would stay
+# a replacement is never given up: a secret would stay
 _INTERRUPTED = {
     method.__code__ for method in (Pattern.search, Pattern.match, Pattern.fullmatch, Pattern.finditer, Pattern.findall)
 }
@@ -356,14 +356,14 @@ _deadline: ContextVar[SearchTime | None] = ContextVar("_deadline", default=None)
 
 
 def allowed(source: str) -> bool:
-    """Whether the text that is searched here has time for this expression; without a deadline always."""
+    """Whether the text that is searched here has time for this expression; always true without a deadline."""
     deadline = _deadline.get()
     return deadline is None or deadline.allows(source)
 
 
 @contextmanager
 def deadline() -> Iterator[SearchTime]:
-    """One text's time to be searched; within another text's, that one's goes on."""
+    """The time to search one text; inside another text's time, that one goes on."""
     outer = _deadline.get()
     if outer is not None:
         yield outer

@@ -11,9 +11,9 @@ from gpudoc.patterns import Pattern
 SELECTIVE = "selective"
 _FORM = r"selective|blocks:[1-9][0-9]{0,8}"
 
-# False keeps all activations, True computes every repeated block again in backward. 'selective' computes all of each
-# block again but its products (matrix products, convolutions, attention), whose results are kept; 'blocks:K' all of the
-# first K blocks.
+# False keeps all activations, True computes every repeated block again in backward. 'selective' computes each block
+# again except for its products (matrix products, convolutions, attention), whose results are kept; 'blocks:K' computes
+# all of the first K blocks again.
 Policy = Union[bool, Annotated[str, Field(pattern=f"^({_FORM})$")]]
 
 
@@ -30,17 +30,17 @@ def of_blocks(number: int) -> Policy:
 
 
 def num_blocks(policy: Policy) -> int | None:
-    """How many blocks are computed again in whole; None where the policy names no number."""
+    """How many blocks are computed again in full; None if the policy names no number."""
     return int(policy.removeprefix("blocks:")) if isinstance(policy, str) and policy != SELECTIVE else None
 
 
 def spares_more(policy: Policy, other: Policy) -> bool:
-    """Whether `policy` surely keeps less than `other`: every block again beats a part, and a part nothing."""
+    """Whether `policy` surely keeps less than `other`: recomputing every block beats a part, and a part beats none."""
     return _rank(policy) > _rank(other)
 
 
 def in_words(policy: Policy, total: int | None = None) -> str:
-    """What is computed again, for a sentence; `total` is the number of the model's blocks where it is known."""
+    """What is computed again, for a sentence; `total` is the number of the model's blocks if it is known."""
     number = num_blocks(policy)
     if number is not None:
         return f"activation checkpointing of {number} {'blocks' if total is None else f'of {total} blocks'}"

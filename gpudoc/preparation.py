@@ -1,7 +1,7 @@
-"""What the tables of knowledge/ come to, worked out before: YAML that was parsed, patterns that were taken apart.
+"""Results that were computed in advance from the tables of knowledge/: parsed YAML, and patterns split into parts.
 
-`tools/prepare.py` writes prepared.tsv. Each of its lines is known by the text that it was made of: a table that was
-changed since has none, and is parsed as it stands.
+`tools/prepare.py` writes prepared.tsv. The name of each line comes from the text that the line was made from: a table
+that was changed since has no line, and is parsed from its file.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any, cast
 from gpudoc.own_files import read_own_bytes
 
 PREPARED = Path(__file__).parent / "knowledge" / "prepared.tsv"
-# the one line that is known by its name: each part of it stands under the expression that it was made of
+# the one line with a fixed name: each part of it has the expression that it was made from as its key
 WAYS = "ways"
 
 
 def key_of(kind: str, *texts: str | bytes) -> str:
-    """The name under which the line stands that was made of these texts in this manner."""
+    """The name of the line that was made from these texts, for this kind of result."""
     check = length = 0
     for text in texts:
         data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
@@ -32,13 +32,13 @@ def key_of(kind: str, *texts: str | bytes) -> str:
 
 
 def find_prepared(kind: str, *texts: str | bytes) -> object | None:
-    """What was made of these texts in this manner; None where that was not prepared."""
+    """The result of this kind that was made from these texts; None if it was not prepared."""
     line = _lines().get(key_of(kind, *texts).encode())
     return None if line is None else cast(object, json.loads(line))
 
 
 def prepared_ways() -> Mapping[str, list[Any]]:
-    """The ways of the tables' patterns and of those in the code: of an expression with one way its words alone."""
+    """The ways of the tables' patterns and of those in the code: for an expression with one way, only its words."""
     line = _lines().get(WAYS.encode())
     return {} if line is None else cast(Mapping[str, list[Any]], json.loads(line))
 

@@ -1,4 +1,4 @@
-"""Progress as an observer: long actions report, and nobody need listen."""
+"""Progress as an observer: long actions report, whether or not anybody listens."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`pytest --gpudoc`: a test that dies of CUDA, memory or a rank gets its cause in the report.
 
-Off unless asked for; then nothing but the failures is looked at, and doctor is imported when the first one comes.
+Off unless asked for; then it looks only at the failures, and imports doctor at the first one.
 """
 
 from __future__ import annotations

@@ -27,14 +27,14 @@ class UnreadableError(GpudocError):
 
 
 def is_file(source: str) -> bool:
-    """Whether it names a file; False for a pasted text that is longer than any path may be."""
+    """Whether `source` names a file; False for a pasted text that is longer than any path may be."""
     return os.path.isfile(source)  # noqa: PTH113 - `Path.is_file` fails there
 
 
 def read_bytes(path: Path, what: str, *, most_bytes: int = MAX_BYTES) -> bytes:
     """The bytes of a file or of a pipe that somebody writes into; UnreadableError when there is neither.
 
-    `what` names the kind of file. A device is never read, nor is a pipe waited for that nobody writes into.
+    `what` names the kind of file. It never reads a device, and does not wait for a pipe that nobody writes into.
     """
     try:
         handle = os.open(path, HOW_TO_OPEN)
@@ -65,7 +65,7 @@ def read_bytes(path: Path, what: str, *, most_bytes: int = MAX_BYTES) -> bytes:
 
 
 def read_text(path: Path, what: str, *, most_bytes: int = MAX_BYTES) -> str:
-    """The text of a file in UTF-8; UnreadableError with the line and column of the first byte that is none."""
+    """The text of a file in UTF-8; UnreadableError with the line and column of the first byte that is not."""
     data = read_bytes(path, what, most_bytes=most_bytes)
     try:
         return data.decode("utf-8-sig")

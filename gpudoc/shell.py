@@ -1,4 +1,4 @@
-"""Words of a command that a person may copy: of a strict form, or quoted so that a shell takes them as they are."""
+"""Words of a command that a person may copy: in a strict form, or quoted so that a shell takes them literally."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _VERSION = Pattern(
 _PCI_ADDRESS = Pattern(r"(?i)(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
 _UUID = Pattern(r"(?i)(?:GPU-|MIG-)?(?:GPU-)?[0-9a-f]{1,8}(?:-[0-9a-f]{4}){0,3}(?:-[0-9a-f]{12})?(?:/\d{1,3}/\d{1,3})?")
 _NAME = Pattern(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,98}[A-Za-z0-9])?")
-# what may stand in the place of a word of a row: none of it means more than itself to a shell
+# the characters that may replace a word of a row: a shell takes each of them literally
 _PLAIN = Pattern(r"[\w.,:=/+@% -]*", ASCII)
 
 
@@ -45,7 +45,7 @@ def is_plain(text: str) -> bool:
 
 
 def quote(word: str) -> str:
-    """One word; a control character in it as bash writes it: $'a\\x1b'."""
+    """One word, quoted; a control character in it as bash writes it: $'a\\x1b'."""
     if escape_line(word) == word:
         return shlex.quote(word)
     letters = (chr(byte) if 32 <= byte < 127 and byte not in b"\\'" else f"\\x{byte:02x}" for byte in os.fsencode(word))

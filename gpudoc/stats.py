@@ -73,7 +73,7 @@ class Slope:
 def steady_slope(points: Sequence[tuple[float, float]]) -> Slope:
     """Theil and Sen's slope with its interval from Kendall's statistic; ValueError with fewer than two distinct x.
 
-    One point in four may lie anywhere without moving it.
+    One point in four may lie anywhere without changing it much.
     """
     slopes = sorted(
         (b[1] - a[1]) / (b[0] - a[0]) for i, a in enumerate(points) for b in points[i + 1 :] if a[0] != b[0]

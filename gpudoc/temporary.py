@@ -1,7 +1,7 @@
-"""Private folders in $TMPDIR for what gpudoc's processes say to each other, and the one place that removes them.
+"""Private folders in $TMPDIR for files that gpudoc's processes exchange, and the one place that removes them.
 
-A folder is in use while a lock in it is held: the owner's on `.lock`, or that of a job which outlives its owner on the
-file that it writes into. Nothing else decides, above all no process id.
+A folder is in use while a lock in it is held: the owner's lock on `.lock`, or, if a job outlives its owner, the job's
+lock on the file that it writes into. Nothing else decides, least of all a process id.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _STRICT = Pattern(rf"gpudoc-(?:{'|'.join(NAMES)})-\d+-[a-z0-9_]{{8}}")
 _ATTEMPTS = 20
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _MOUNTS = Path("/proc/self/mountinfo")
-# on any other, a lock that was taken on another machine may not be seen
+# on any other file system, a lock that was taken on another machine may be invisible
 _LOCAL = {"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "overlay", "ramfs", "tmpfs", "xfs", "zfs"}
 # the folders that this process has in use
 _held_here: set[Path] = set()
 
 
 class TemporaryFolder:
-    """A folder of this user's alone at `path`, in use until it is closed or its owner ends.
+    """A private folder of this user at `path`, in use until it is closed or its owner ends.
 
-    GpudocError when none can be made.
+    GpudocError if none can be made.
     """
 
     def __init__(self, name: str) -> None:
@@ -69,7 +69,7 @@ class TemporaryFolder:
 
 
 def find_folders(names: tuple[str, ...] = NAMES) -> Iterator[Path]:
-    """This user's temporary folders of gpudoc, in use or not; what only has such a name is not among them."""
+    """This user's temporary folders of gpudoc, in use or not; a folder that only has such a name is left out."""
     try:
         found = sorted(_place().iterdir())
     except OSError:
@@ -80,7 +80,7 @@ def find_folders(names: tuple[str, ...] = NAMES) -> Iterator[Path]:
 
 
 def why_kept(path: Path) -> str:
-    """Why a folder of `find_folders` must stay: who uses it, or that nobody can say; '' when it may be removed."""
+    """Why a folder of `find_folders` must stay: who uses it, or that nobody can know; '' if it may be removed."""
     try:
         with _held(path):
             return ""
@@ -89,7 +89,7 @@ def why_kept(path: Path) -> str:
 
 
 def remove_folder(path: Path) -> str:
-    """Remove a folder of `find_folders` that nobody uses; why it stays, else ''."""
+    """Remove a folder of `find_folders` that nobody uses. Returns why it stays, else ''."""
     try:
         with _held(path):
             _remove_held(path)
@@ -101,7 +101,7 @@ def remove_folder(path: Path) -> str:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder of our own, also where folders in it were left without any rights; OSError says what stays."""
+    """Remove one of our folders, even if folders in it were left without any rights; OSError says what stays."""
     folder.chmod(0o700)
     for place, folders, _ in os.walk(folder):
         for name in folders:
@@ -124,7 +124,7 @@ def _place() -> Path:
 
 
 def _make(name: str) -> tuple[Path, Lock]:
-    """A new folder and the lock on it; one that a `gpudoc clean` looks into at this moment is left to it."""
+    """A new folder and the lock on it; a folder that `gpudoc clean` examines at this moment is left to it."""
     for _ in range(_ATTEMPTS):
         path = Path(tempfile.mkdtemp(prefix=f"gpudoc-{name}-{os.getpid()}-"))
         try:
@@ -162,9 +162,9 @@ def _is_own(status: os.stat_result) -> bool:
 
 @contextlib.contextmanager
 def _held(path: Path) -> Iterator[None]:
-    """Inside, we hold the lock of a folder; _KeptError where somebody uses it, or where its lock does not say so."""
+    """Inside, we hold the lock of a folder; _KeptError if somebody uses it, or if its lock cannot show that."""
     if path in _held_here:
-        # where locks are a process's, opening and closing the file here would end ours
+        # if locks belong to a process, opening and closing the file here would end our own lock
         raise _KeptError("in use by this process")
     with contextlib.ExitStack() as held:
         own = _take(path / _LOCK)
@@ -197,7 +197,7 @@ def _user_of(note: str) -> str:
 
 
 def _remove_held(path: Path) -> None:
-    """Remove a folder whose lock we hold; the lock last, so that what a kill leaves of it can be removed later."""
+    """Remove a folder whose lock we hold; the lock goes last, so that after a kill the rest can be removed later."""
     problems = []
     for entry in path.iterdir():
         if entry.name == _LOCK:
@@ -221,7 +221,7 @@ def _close(lock: Lock) -> None:
 
 
 def _boot() -> str:
-    """What tells this run of this kernel from all others; '' where it is not known."""
+    """The id that distinguishes this boot from all others; '' if it is not known."""
     try:
         return _BOOT.read_text("utf-8").strip()
     except OSError:
@@ -239,7 +239,7 @@ def _is_local(path: Path) -> bool:
     place, kind, longest = path.resolve(), "", -1
     for line in lines:
         before, _, after = line.partition(" - ")
-        # blanks and the like are written as octal numbers there
+        # the file writes blanks and the like as octal numbers
         point = Pattern(r"\\([0-7]{3})").sub(lambda found: chr(int(found[1], 8)), before.split()[4])
         if place.is_relative_to(point) and len(point) >= longest:
             kind, longest = after.split()[0], len(point)

@@ -9,7 +9,7 @@ from gpudoc.patterns import Pattern
 KIB = 1024
 MIB = 1024**2
 GIB = 1024**3
-# pieces of a list of numbers that are shown
+# the most pieces of a list of numbers that are shown
 _MOST_RUNS = 6
 
 _SIZE_UNITS = {
@@ -77,12 +77,12 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_count(count: int, what: str) -> str:
-    """How many of what, `what` in the singular: '1 step', '2,000 steps'."""
+    """A number of things, `what` in the singular: '1 step', '2,000 steps'."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def format_ranks(ranks: Iterable[int]) -> str:
-    """'rank 3', 'ranks 0 to 16 and 18 to 63': in order, of many pieces the first ones."""
+    """'rank 3', 'ranks 0 to 16 and 18 to 63': in order, with only the first of many pieces."""
     runs: list[list[int]] = []
     for rank in sorted(set(ranks)):
         if runs and rank == runs[-1][1] + 1:

@@ -1,4 +1,4 @@
-"""Small files that somebody asked for, written whole or not at all."""
+"""Writes small files that somebody asked for, whole or not at all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from gpudoc.errors import GpudocError
 from gpudoc.shell import quote_path
 
-# whatever has this name already, a file, a link or a pipe, is neither opened nor followed
+# a file, a link or a pipe that has this name already is neither opened nor followed
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
@@ -20,7 +20,7 @@ def write_whole(path: Path, text: str, *, hint: str, executable: bool = False) -
     A link is followed, and a terminal or a pipe is written to as it is. A file that is replaced keeps its mode.
     GpudocError, with `hint` as the way out, when the place cannot be written.
     """
-    # with all that it imports it would cost every start
+    # imported only here: with its own imports, it would slow down every start
     from secrets import token_hex
 
     try:
@@ -43,7 +43,7 @@ def write_whole(path: Path, text: str, *, hint: str, executable: bool = False) -
         except BaseException:
             part.unlink(missing_ok=True)
             raise
-        # the file is whole by now, and some file systems know no such wish
+        # the file is whole by now, and some file systems do not support this
         with contextlib.suppress(OSError):
             sync_folder(target.parent)
     except OSError as problem:
@@ -53,7 +53,7 @@ def write_whole(path: Path, text: str, *, hint: str, executable: bool = False) -
 
 
 def check_places(*places: Path | None) -> None:
-    """GpudocError when a file could not be written to one of `places`: said before minutes are spent on measuring."""
+    """Raise GpudocError if a file cannot be written to one of `places`, before minutes are spent on measuring."""
     for place in places:
         if place is None:
             continue
@@ -67,7 +67,7 @@ def check_places(*places: Path | None) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring the names in a folder to the disk; Windows opens no folders, and keeps its names by itself."""
+    """Flush the names in a folder to disk; Windows cannot open folders, and keeps its names by itself."""
     if os.name == "nt":
         return
     handle = os.open(folder, os.O_RDONLY)

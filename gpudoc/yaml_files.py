@@ -16,14 +16,14 @@ from gpudoc.reading import UnreadableError, read_text
 from gpudoc.shell import quote_path
 
 MAX_DEPTH = 40
-# aliases of aliases grow by powers: a file of one kilobyte may stand for more values than memory holds
+# aliases of aliases grow exponentially: a file of one kilobyte may stand for more values than memory holds
 MOST_VALUES = 100_000
-# written in full: more than a profile of the longest search has, and what is read in a second
+# values written in full: more than a profile of the longest search has, and as many as are read in a second
 MOST_WRITTEN = 20_000
-# a longer one is no number that training uses, and Python refuses to write it
+# training never uses a longer number, and Python refuses to write one
 _LONGEST_NUMBER = 40
 _INTEGER = "tag:yaml.org,2002:int"
-# an escape can name a half of a pair, which no file can hold
+# an escape can name half of a surrogate pair, which no file can hold
 _HALF_CHARACTER = Pattern("[\ud800-\udfff]")
 _DEEP = f"nested too deeply: more than {MAX_DEPTH} levels"
 _TABS = "cannot start any token"
@@ -32,18 +32,18 @@ Location = tuple[Union[str, int], ...]
 
 
 class _BoundError(ValueError):
-    """YAML that is as YAML should be, and stands for more than a file of ours holds."""
+    """Valid YAML that goes beyond the bounds of our files."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads `1e-3` and `1.5e3` as the numbers that they are everywhere else; YAML 1.1 wants `1.0e-3` and takes text."""
+    """Reads `1e-3` and `1.5e3` as numbers, as everywhere else; YAML 1.1 takes them for text and wants `1.0e-3`."""
 
 
 class _Dumper(yaml.SafeDumper):
     """Puts quotes around a text that `_Loader` would take for a number."""
 
 
-# of few digits, so that a hash in which one `e` stands between digits stays a text
+# only few digits, so that a hash with one `e` between digits stays a text
 _EXPONENT = Pattern(r"[-+]?(?:[0-9]{1,3}|[0-9]{1,8}\.[0-9]{0,8}|\.[0-9]{1,8})[eE][-+]?[0-9]{1,2}$")
 for _kind in (_Loader, _Dumper):
     _kind.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+.0123456789"))
@@ -71,7 +71,7 @@ def read_yaml(path: Path, what: str) -> YamlDocument:
 
 
 def parse_yaml(text: str, name: str, what: str) -> YamlDocument:
-    """The YAML in `text`; UnreadableError with line and column when it is not YAML, or stands for far too much."""
+    """The YAML in `text`; UnreadableError with line and column if it is not YAML, or goes beyond the bounds."""
     try:
         loader = _Loader(text)
     except yaml.reader.ReaderError as problem:
@@ -107,8 +107,8 @@ def dump_yaml(data: object, *, width: int = 80) -> str:
 
 
 def _bound_values(text: str) -> None:
-    """_BoundError for more values than any file of ours holds, before a slow loader builds them all."""
-    # each value is a character and what parts it from the next
+    """Raise _BoundError for more values than any of our files holds, before a slow loader builds them all."""
+    # each value takes at least a character and a separator
     if len(text) <= 2 * MOST_WRITTEN:
         return
     count = 0
@@ -136,14 +136,14 @@ def _control_character(text: str, name: str, what: str, position: int) -> Unread
 
 @dataclass(slots=True)
 class _Walk:
-    """One pass over the nodes as they will be built, aliases once for each use: it limits what they may stand for."""
+    """One pass over the nodes as they will be built, with each use of an alias: it limits what they may stand for."""
 
     lines: dict[Location, int] = field(default_factory=dict)
     line: int = 0
     _values: int = 0
 
     def visit(self, node: yaml.Node, location: Location) -> None:
-        """Take in one node and all below it; _BoundError or MarkedYAMLError at the first that is not allowed."""
+        """Check one node and all below it; _BoundError or MarkedYAMLError at the first that is not allowed."""
         self.line = node.start_mark.line + 1
         self._values += 1
         if len(location) > MAX_DEPTH:

@@ -18,11 +18,11 @@ from gpudoc.units import GIB, MIB
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KnownCard:
-    """One card: usable memory as torch reports it, bandwidth, dense TFLOP/s by type, and where that is written.
+    """One card: usable memory as torch reports it, bandwidth, dense TFLOP/s by type, and the source of these.
 
-    `host_gb_per_s` and `link_gb_per_s` are the most that 16 lanes of PCIe, or the link inside a package, carry in one
-    direction, and that the links to other GPUs do: NVLink where a board with this card has it. With `shares_host` the
-    memory is the host's.
+    `host_gb_per_s` is the most that 16 lanes of PCIe, or the link inside a package, carry in one direction.
+    `link_gb_per_s` is the same for the links to other GPUs: NVLink if a board with this card has it. If `shares_host`
+    is true, the card uses the host's memory.
     """
 
     name: str
@@ -59,13 +59,15 @@ def require_card(text: str) -> KnownCard:
 
 
 def context_bytes(capability: tuple[int, int] | None) -> int:
-    """The most bytes that a process is known to hold besides PyTorch's allocator; of every capability where none is
-    named or nothing is known of this one."""
+    """The most bytes that a process is known to hold outside PyTorch's allocator.
+
+    The maximum over all capabilities if `capability` is None or not in the table.
+    """
     return context_range(capability)[1]
 
 
 def context_range(capability: tuple[int, int] | None) -> tuple[int, int]:
-    """The least and the most bytes that processes were seen to hold besides PyTorch's allocator."""
+    """The least and the most bytes that processes were seen to hold outside PyTorch's allocator."""
     known = {_version(row["capability"]): cast(list[int], row["mib"]) for row in read_table("cards.yaml", "contexts")}
     low, high = known.get(capability or (0, 0), max(known.values()))
     return low * MIB, high * MIB

@@ -1,4 +1,4 @@
-"""What a name or a version alone gives away: a GPU's capability, an older wheel's code, the torchvision of a torch."""
+"""Facts that follow from a name or version alone: a GPU's capability, an older wheel's code, a torch's torchvision."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpudoc.patterns import IGNORECASE, Pattern
 
 
 def capability_of(name: str) -> tuple[int, int] | None:
-    """The compute capability of the GPU with this marketing name; None for a name that the table does not hold."""
+    """The compute capability of the GPU with this marketing name; None if the table does not have the name."""
     for pattern, capability in _names():
         if pattern.search(name):
             return capability
@@ -21,7 +21,7 @@ def capability_of(name: str) -> tuple[int, int] | None:
 
 
 def archs_of(cuda: tuple[int, int] | None) -> tuple[str, ...]:
-    """The architectures ('sm_80') in PyTorch's own wheels of one CUDA build; empty when the table has no such build."""
+    """The architectures ('sm_80') in PyTorch's own wheels of one CUDA build; empty if the table has no such build."""
     if cuda is None:
         return ()
     for row in read_table("older_wheels.yaml", "builds"):
@@ -32,7 +32,7 @@ def archs_of(cuda: tuple[int, int] | None) -> tuple[str, ...]:
 
 
 def vision_for(torch_version: str) -> str | None:
-    """The torchvision release ('0.18') that belongs to this torch ('2.3.1'); None when the table does not reach it."""
+    """The torchvision release ('0.18') that belongs to this torch ('2.3.1'); None if the table does not cover it."""
     match = Pattern(r"(\d+)\.(\d+)").match(torch_version)
     if match is None:
         return None
@@ -44,7 +44,7 @@ def vision_for(torch_version: str) -> str | None:
 
 
 def triton_for(torch_version: str) -> str | None:
-    """The Triton release ('3.2') that belongs to this torch ('2.6.0'); None when the table does not reach it."""
+    """The Triton release ('3.2') that belongs to this torch ('2.6.0'); None if the table does not cover it."""
     match = Pattern(r"(\d+\.\d+)").match(torch_version)
     for row in read_table("older_wheels.yaml", "triton"):
         if match is not None and row["torch"] == match[1]:
@@ -58,7 +58,7 @@ def is_triton_release(version: str) -> bool:
 
 
 def default_cuda(torch_version: str) -> tuple[int, int] | None:
-    """The CUDA of the wheel that PyPI has of this torch for Linux; None when the table does not reach it."""
+    """The CUDA version of this torch's Linux wheel on PyPI; None if the table does not cover it."""
     match = Pattern(r"(\d+\.\d+)").match(torch_version)
     for row in read_table("older_wheels.yaml", "pypi"):
         if match is not None and row["torch"] == match[1]:
@@ -69,7 +69,7 @@ def default_cuda(torch_version: str) -> tuple[int, int] | None:
 
 @dataclass(frozen=True, slots=True)
 class Wheel:
-    """A CUDA build of torch and what to write behind `pip install` to get it."""
+    """A CUDA build of torch and the arguments of `pip install` that get it."""
 
     cuda: tuple[int, int]
     arguments: str
@@ -78,10 +78,10 @@ class Wheel:
 def wheel_for(capability: tuple[int, int] | None, driver_cuda: tuple[int, int] | None) -> Wheel | None:
     """The newest build whose code runs on this GPU and whose CUDA this driver runs; None when there is none.
 
-    An unknown GPU counts as one of 8.0; for an unknown driver it is the oldest build, which the most drivers run.
+    An unknown GPU counts as one of 8.0; for an unknown driver, it is the oldest build, which most drivers run.
     """
     gpu = capability or (8, 0)
-    # for a GPU that is not known the oldest build still made: it runs on the most cards and drivers
+    # for an unknown GPU, the oldest build that is still made: it runs on the most cards and drivers
     newest = suggest(gpu, driver_cuda) if capability is not None else (12, 6)
     if newest is not None and (driver_cuda is None or driver_runs_cuda(driver_cuda, newest)):
         return Wheel(newest, f"torch torchvision torchaudio --index-url {index_url(newest)}")
@@ -95,7 +95,7 @@ def wheel_for(capability: tuple[int, int] | None, driver_cuda: tuple[int, int] |
 
 
 def build_for(cuda: tuple[int, int]) -> str | None:
-    """What to write behind `pip install` for the last torch built with this CUDA; None where the tables have none."""
+    """The arguments of `pip install` for the last torch built with this CUDA; None if the tables have none."""
     named = f"{cuda[0]}.{cuda[1]}"
     if any(row["cuda"] == named for row in read_table("wheel_archs.yaml", "wheels")):
         return f"torch torchvision torchaudio --index-url {index_url(cuda)}"

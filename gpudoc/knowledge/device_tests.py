@@ -1,4 +1,4 @@
-"""Which cause a test of another tool points to when it fails; a test that no row knows points to none."""
+"""Finds the cause that a failed test of another tool points to; None for a test that no row knows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gpudoc.knowledge.tables import read_table
 
 
 def cause_of_test(name: str, message: str) -> tuple[str, float] | None:
-    """The cause's id and how sure the test alone is of it; None when neither its name nor its message is known."""
+    """The cause's id and how surely the test alone shows it; None if neither its name nor its message is known."""
     said = message.lower()
     for row in read_table("device_tests.yaml", "messages"):
         if any(str(word) in said for word in cast(list[object], row["words"])):

@@ -1,4 +1,4 @@
-"""NVIDIA drivers and the CUDA versions they carry; a driver that the table does not reach has no answer."""
+"""NVIDIA drivers and the CUDA versions they carry; None for a driver that the table does not cover."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Version = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toolkit:
-    """One CUDA version and the driver that came with it on Linux, and on Windows where there is one."""
+    """One CUDA version and the driver that came with it on Linux, and on Windows if there is one."""
 
     cuda: tuple[int, int]
     linux: Version
@@ -21,7 +21,7 @@ class Toolkit:
 
 
 def parse_version(text: str) -> Version:
-    """'550.54.14' as numbers; ValueError when it does not begin with one."""
+    """A version ('550.54.14') as numbers; ValueError if the text does not begin with a number."""
     match = Pattern(r"\d+(?:\.\d+)*").match(text.strip())
     if match is None:
         raise ValueError(f"not a version: {text!r}")
@@ -51,7 +51,7 @@ def driver_floor(cuda: tuple[int, int], *, windows: bool = False) -> str | None:
 def driver_runs_cuda(driver_cuda: tuple[int, int], built_with: tuple[int, int]) -> bool:
     """Whether a driver that carries `driver_cuda` runs a program built with `built_with`.
 
-    From CUDA 11 on the same major version is enough; before, the driver must be at least as new as the toolkit.
+    From CUDA 11 on, the same major version is enough; before, the driver must be at least as new as the toolkit.
     """
     if built_with[0] >= 11:
         return driver_cuda[0] >= built_with[0]

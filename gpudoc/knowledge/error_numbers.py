@@ -1,4 +1,4 @@
-"""Which cause the number of an error of CUDA or NVML points to, from the driver itself or in a program's output."""
+"""Finds the cause behind an error number of CUDA or NVML, from the driver itself or from a program's output."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from gpudoc.knowledge.tables import read_table
 def cause_of_error(
     library: Literal["cuda", "nvml"], number: int, how: Literal["asked", "printed"], *, of_gpu: bool = False
 ) -> tuple[str, float] | None:
-    """The cause's id and how sure the number is of it; None for one that says nothing.
+    """The cause's id and how surely the number shows it; None for a number that says nothing.
 
-    With `of_gpu` only what is the fault of the one GPU that answered it.
+    With `of_gpu`, only causes that are the fault of the one GPU that answered with the number.
     """
     for row in read_table("error_numbers.yaml", library):
         if row["number"] == number and how in row and (not of_gpu or "gpu" in row):

@@ -9,7 +9,7 @@ from gpudoc.own_files import read_own_file
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """One failure, by the name that people type; `is_job` where its text is a script that runs and is watched."""
+    """One failure, by the name that people type; `is_job` if its text is a script that runs and is watched."""
 
     name: str
     title: str
@@ -17,7 +17,7 @@ class Failure:
 
     @property
     def text(self) -> str:
-        """What was pasted, or the script."""
+        """The pasted text, or the script."""
         return read_own_file(FOLDER / "demos" / f"{self.name}.txt")
 
 

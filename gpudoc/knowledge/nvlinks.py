@@ -1,4 +1,4 @@
-"""How many NVLinks should be up on a GPU, and what joins them; what the table lacks is None, not a guess."""
+"""How many NVLinks should be up on a GPU, and what connects them; None, not a guess, if the table lacks the answer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpudoc.patterns import Pattern
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nvlinks:
-    """The links of one model; `to_switches` says that all of them are up whatever other GPUs can be seen."""
+    """The links of one model; with `to_switches`, all of them are up no matter which other GPUs are visible."""
 
     links: int
     to_switches: bool
@@ -24,7 +24,7 @@ def find_nvlinks(name: str) -> Nvlinks | None:
 
 
 def is_on_board(name: str) -> bool | None:
-    """True for a GPU on a board that links it, False for a card that a bridge may join; None if the name is silent."""
+    """True for a GPU on a board that links it, False for a card for a bridge; None if the name says neither."""
     words = set(Pattern(r"[a-z0-9]+").findall(name.lower()))
     if words & set(read_list("nvlinks.yaml", "bridged")):
         return False

@@ -1,4 +1,4 @@
-"""How many multiply-adds a GPU does per cycle, and what its links carry; what is not in the table is None."""
+"""How many multiply-adds a GPU does per cycle, and what its links carry; a value that the table lacks is None."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpudoc.knowledge.tables import Row, read_table
 class Rate:
     """Dense multiply-adds per cycle and SM, and the document that says so.
 
-    `tensor_mhz` is the clock of the card's published peak where that is below its highest clock; None elsewhere.
+    `tensor_mhz` is the clock of the card's published peak if that is below its highest clock; else None.
     """
 
     fma_per_cycle: int
@@ -33,7 +33,7 @@ def find_rate(
 ) -> Rate | Unknown:
     """The rate for `dtype` ('fp32', 'tf32', 'fp16', 'bf16', 'fp8', 'int8') on a GPU of that capability and brand.
 
-    `brand` is NVML's name for it (`nvidia-smi -q | grep Brand`); it decides where one capability has two classes.
+    `brand` is NVML's name for it (`nvidia-smi -q | grep Brand`); it decides if one capability has two classes.
     """
     name = f"{capability[0]}.{capability[1]}"
     rows = [row for row in read_table("tensor_rates.yaml", "rates") if row["capability"] == name]

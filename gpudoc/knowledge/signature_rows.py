@@ -1,7 +1,7 @@
-"""Reads the signatures: what a text must hold to show a cause, as rows of YAML, a file per family.
+"""Reads the signatures: rows of YAML, a file per family, that say what a text must contain to show a cause.
 
-A pattern is the text that a program prints, or a regular expression after `re:`; both are blind to case, and a blank
-stands for any white space, so a message that was wrapped still matches. `$name` stands for a list of vocabulary.yaml.
+A pattern is the text that a program prints, or a regular expression after `re:`; both ignore case, and a blank
+matches any white space, so a message that was wrapped still matches. `$name` stands for a list of vocabulary.yaml.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ FAMILIES = (
     "warnings",
     "speed",
 )
-# what programs raise, which is looked for in exceptions only
+# errors that programs raise, which are searched for in exceptions only
 CODE = "code"
 _FOLDER = FOLDER / "signatures"
 VOCABULARY = "vocabulary"
-# what is prepared of them: a file's rows as parsed, the rows of several families with their anchors
+# the two kinds of prepared data: the parsed rows of a file, and the rows of several families with their anchors
 ROWS, SIGNATURES = "rows", "signatures"
 REGEX = "re:"
 LIST = "$"
 # a list of vocabulary may name another list, and no more
 _DEEPEST = 3
-# examples are for the tests and for whoever reads the file: left out, the rest is parsed in a third of the time
+# examples are for the tests and for readers of the file: without them, parsing takes a third of the time
 _EXAMPLES = Pattern(r"^  (?:examples|not):\n(?:(?: {4}.*)?\n)+", MULTILINE)
 
 
@@ -53,9 +53,9 @@ class RowError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
-    """One message: `cause` is found with `confidence` where the patterns stand in a text as the row says.
+    """One message: `cause` is found with `confidence` if a text contains the patterns as the row says.
 
-    `any`: one of them is the evidence. `all`: each of these is there too (of a list one of it). `about`: as `all`, and
+    `any`: one of these is the evidence. `all`: each of these is there too (one of each list). `about`: like `all`, but
     too common to be shown. `unless`: none of these is. `when_fact` and `unless_fact` name facts by their dotted path.
     `frames`: one of these stands in a frame of the exception ('file function'); without frames the row does not fire.
     `share`: the text states at least this many percent of the time.
@@ -82,10 +82,10 @@ class Signature:
 
 
 class OwnRows(Sequence[Signature]):
-    """The rows of some families without their examples; what was prepared becomes a Signature when it is asked for.
+    """The rows of some families without their examples; a prepared row becomes a Signature at its first use.
 
-    `anchors` are words in small letters, each with the places of the rows of whose evidence one of their words must
-    stand in a text; under '' those of which no word is known. None where nothing was prepared.
+    `anchors` maps words in small letters to the places of rows: a text can show a row only if it contains one of the
+    row's words. Rows without a known word are under ''. None if nothing was prepared.
     """
 
     def __init__(self, families: Sequence[str] = FAMILIES) -> None:
@@ -104,12 +104,12 @@ class OwnRows(Sequence[Signature]):
 
 
 def texts_of(families: Sequence[str]) -> tuple[bytes, ...]:
-    """The files of which rows of these families are made."""
+    """The bytes of the files from which the rows of these families are made."""
     return tuple(read_own_bytes(_FOLDER / f"{name}.yaml") for name in (VOCABULARY, *families))
 
 
 def frozen(row: Signature) -> Row:
-    """A row as JSON holds it, for `OwnRows`: without what is as in every row."""
+    """A row in the form that JSON holds for `OwnRows`: without default values."""
     return {
         one.name: value for one in fields(row) if (value := getattr(row, one.name)) not in ((), {}, "", one.default)
     }
@@ -132,7 +132,7 @@ def vocabulary(name: str) -> tuple[str, ...]:
 
 
 def load_folder(folder: Path, *, examples: bool = False, families: Sequence[str] = FAMILIES) -> tuple[Signature, ...]:
-    """The rows of the families in `folder`; RowError for one that is misspelt or lacks what every row has."""
+    """The rows of the families in `folder`; RowError for a row with an unknown key or without a required one."""
     lists = _lists(folder, examples=examples)
     rows = []
     for family in families:
@@ -211,7 +211,7 @@ def _signature(row: Row, lists: Mapping[str, tuple[str, ...]], where: str) -> Si
 
 
 def _texts(value: object, where: str) -> tuple[str, ...]:
-    """One text or several; a pattern with a colon and a blank that stands in no quotes is a mapping to YAML."""
+    """One text or several; YAML reads a pattern with a colon and a blank as a mapping if it is not quoted."""
     given = (value,) if isinstance(value, str) else tuple(cast(Sequence[object], value))
     for one in given:
         if not isinstance(one, str):

@@ -14,7 +14,7 @@ Section = Literal["outer", "loader", "inner", "lines", "waits"]
 
 @dataclass(frozen=True, slots=True)
 class StackRow:
-    """One row: what it says under its other keys, and how a frame or the text of the user's line looks."""
+    """One row: its values, and the patterns of a frame or of the text of the user's line."""
 
     says: Row
     _file: Pattern
@@ -22,18 +22,18 @@ class StackRow:
     _line: Pattern
 
     def fits_frame(self, file: str, function: str = "") -> bool:
-        """Whether a frame of this file and function looks like it; never for a row that says nothing of frames."""
+        """Whether a frame of this file and function matches; never for a row without patterns for frames."""
         known = "file" in self.says or "function" in self.says
         return known and bool(self._file.search(file) and self._function.search(function))
 
     def fits_line(self, text: str) -> bool:
-        """Whether the text of a line looks like it; never for a row that says nothing of lines."""
+        """Whether the text of a line matches; never for a row without a pattern for lines."""
         return "line" in self.says and self._line.search(text) is not None
 
 
 @functools.cache
 def stack_rows(section: Section) -> tuple[StackRow, ...]:
-    """The rows of one section in the order in which they are asked."""
+    """The rows of one section in the order in which they are tried."""
     keys = ("file", "function", "line")
     return tuple(
         StackRow(row, *(Pattern(str(row.get(key, ""))) for key in keys)) for row in read_table("stacks.yaml", section)

@@ -13,7 +13,7 @@ from gpudoc.preparation import find_prepared
 FOLDER = Path(__file__).parent
 Row = Mapping[str, object]
 R = TypeVar("R")
-# the manners in which YAML is parsed
+# the two ways to parse YAML
 TABLE, TEXTS = "table", "texts"
 
 
@@ -49,13 +49,13 @@ def parse_table(text: str) -> object:
 
 
 def read_texts(text: str) -> object:
-    """YAML in which every value is a text, parsed now where it was not prepared."""
+    """YAML in which every value is a text, parsed now unless it was prepared."""
     known = find_prepared(TEXTS, text)
     return parse_texts(text) if known is None else known
 
 
 def parse_texts(text: str) -> object:
-    """YAML in which every value is a text: without the search for dates and numbers it is parsed in half the time."""
+    """YAML in which every value is a text: without the search for dates and numbers, parsing takes half the time."""
     import yaml
 
     return yaml.load(text, Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader))  # noqa: S506  texts only

@@ -1,4 +1,4 @@
-"""What doctor says in Chinese or Russian: the rows in this folder, read only when a text needs them."""
+"""Doctor's texts in Chinese or Russian: the rows in languages/, read only when a text needs them."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ _FOLDER = FOLDER / "languages"
 _WORD = Pattern(r"\{( ?)(\w+)\}")
 # the keys of a step that hold prose; all else in it is a command or a condition
 _PROSE = ("say", "what", "when", "why")
-# what a word may be where two of them stand side by side
+# the values that a word may have if two words stand next to each other
 _CLOSED = {
     "in_windows": "in Windows",
     "machine": "the host|the machine",
     "when": r"(?:if|to|instead of) [a-z ]+?",
     "where": "in Windows|on the host",
 }
-# a sentence whose English is a sentence again is only known where that one is
+# words that are sentences themselves: the sentence around one is known only if the word is
 _KNOWN = {*_PROSE, "title"}
 _DETAIL = "{said} ({detail})"
 
 
 @functools.cache
 def translation(language: str) -> Translation:
-    """All that is known in one of LANGUAGES."""
+    """The translations into one of LANGUAGES."""
     return Translation(language)
 
 
@@ -57,15 +57,15 @@ class Translation:
         return dict(next(iter(self.of_cause(cause_id).items())) for cause_id in self._rows)
 
     def say(self, sentence: str, *values: object) -> str:
-        """A sentence of the screen with its values in the places of its braces."""
+        """A sentence of the screen with its values in place of its braces."""
         return self.sentences.get(sentence, sentence).format(*values)
 
     def translate(self, sentence: str, cause_id: str = "") -> str:
-        """An English sentence with its words filled in, of this cause or of all; what is not known stays as it is."""
+        """The translation of an English sentence, of this cause or of all, with its words filled in; else itself."""
         return self._known(sentence, self.of_cause(cause_id)) or sentence
 
     def title(self, title: str, cause_id: str) -> str:
-        """The title of a finding; one with its own figures stands behind the cause's."""
+        """The title of a finding; an unknown one, with its own figures, stays English behind the cause's title."""
         own = self.of_cause(cause_id)
         known = self._known(title, own)
         if known is not None or not own:
@@ -74,7 +74,7 @@ class Translation:
         return _filled(self.sentences[_DETAIL], {"said": general, "detail": title})
 
     def of_cause(self, cause_id: str) -> Mapping[str, str]:
-        """Each English text of a cause's row and what it is here, the title first; empty for a cause without a row."""
+        """Each English text of a cause's row and its translation, the title first; empty for a cause without a row."""
         if cause_id not in self._rows:
             return {}
         if cause_id not in self._causes:
@@ -119,7 +119,7 @@ def texts_of(row: Mapping[str, object]) -> Iterator[str]:
 
 @functools.cache
 def _expression(template: str) -> Pattern:
-    """What the template is with any words filled in."""
+    """The pattern that matches the template with any words filled in."""
     parts, end = [], 0
     for word in _WORD.finditer(template):
         blank, name = word.groups()

@@ -14,9 +14,9 @@ Fit = Literal["runs", "too_new", "too_old"]
 
 
 def fit(capability: tuple[int, int], arch_list: Iterable[str]) -> Fit:
-    """Whether a build with `arch_list` (`torch.cuda.get_arch_list()`) has code for the GPU, or which of them is older.
+    """Whether a build with `arch_list` (`torch.cuda.get_arch_list()`) has code for the GPU, or it is too new or old.
 
-    Code for 8.6 runs on 8.9, not on 8.0 nor 9.0; `compute_90` is text that a driver compiles for any later GPU.
+    Code for 8.6 runs on 8.9, but not on 8.0 or 9.0; `compute_90` is text that a driver compiles for any later GPU.
     """
     device = capability[0] * 10 + capability[1]
     archs = tuple(arch_list)
@@ -41,7 +41,7 @@ def suggest(
 ) -> tuple[int, int] | None:
     """The newest CUDA build of PyTorch's current wheels for this GPU that its driver runs; None when none does.
 
-    Where the driver is not known the oldest: the most drivers run it.
+    The oldest such build if the driver is unknown: most drivers run it.
     """
     device = capability[0] * 10 + capability[1]
     column = "aarch64" if architecture in ("aarch64", "arm64") else "x86_64"

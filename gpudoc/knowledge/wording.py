@@ -13,37 +13,37 @@ from gpudoc.own_files import read_own_file
 from gpudoc.patterns import Pattern
 
 TABLE = "wording.tsv"
-# two answers that are no cause: nothing is wrong, and what is wrong is nothing that doctor knows
+# two answers that are not causes: nothing is wrong, and the problem is one that doctor does not know
 HEALTHY, OTHER = "healthy", "other"
 _TOKEN = Pattern(r"[a-z_][a-z_0-9]{1,24}|[а-яё]{2,24}|[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]+")
-# the same where no other letter stands in the text, and compiled in a tenth of the time
+# the same for a text without other letters; it compiles in a tenth of the time
 _ASCII_TOKEN = Pattern(r"[a-z_][a-z_0-9]{1,24}")
 _READ_CHARACTERS = 20_000
-# Russian words change their ends
+# Russian words change their endings
 _STEM = 6
-# of so many answers the words that spoke are told
+# for this many answers, the words that speak for them are listed
 _TOLD = 12
 # the table holds whole numbers
 SCALE = 100
-# fewer words that the table knows say nothing; reports of 12 to 15 of them it got right as often as it said
+# fewer known words say nothing; for reports with 12 to 15 known words, it was right as often as it claimed
 FEWEST_WORDS = 12
-# a fact that the table knows says as much as so many words
+# a known fact says as much as this many words
 WORDS_OF_A_FACT = 2
 _LEAST_SHARE = 1e-6
-# words that make a finding's cause less likely speak no more against it: hardly a report had less
+# the words' likelihood of a finding's cause counts as at least this: hardly any report had less
 _LEAST_SPOKEN = 0.02
-# nothing is shown as surer
+# no answer is shown as surer than this
 _SUREST = 0.99
-# a fact stands behind this mark
+# this mark precedes a fact
 FACT = "="
 
 
 @dataclass(frozen=True, slots=True)
 class Likelihood:
-    """One answer: its share of the likelihood, how often it is right when it is that likely, and the words that spoke.
+    """One answer: its share of the likelihood, how often it is right when it is that likely, and the words for it.
 
-    Shares sum to 1; `sure` is what reports that were not learned from showed. The words and the facts that say most
-    come first; only the likeliest answers have theirs.
+    Shares sum to 1; `sure` was measured on reports that were not used for learning. The words and facts that say most
+    come first; only the likeliest answers have any.
     """
 
     cause: str
@@ -57,8 +57,8 @@ class Likelihood:
 class LearnedTable:
     """The learned table: what it was learned from, its answers with their bias, and a line for each feature.
 
-    `certainty` and `shown` are what `sure_of` and `shown_as` take. A line is the feature's rarity and place:weight for
-    the answers that it speaks for or against; one without a weight is a word that the table knows, and no more.
+    `certainty` and `shown` are parameters of `sure_of` and `shown_as`. A line is the feature's rarity and place:weight
+    for the answers that it speaks for or against; a line without weights only makes the word a known one.
     """
 
     manifest: Mapping[str, str]
@@ -89,14 +89,14 @@ def _split(found: str) -> Iterator[str]:
 
 
 def features(text: str, facts: Iterable[str] = ()) -> tuple[frozenset[str], frozenset[str]]:
-    """Words, and the facts that were read in the text: the two blocks of the table."""
+    """The words of the text, and the facts that were read in it: the two blocks of the table."""
     return frozenset(tokens(text)), frozenset(f"{FACT}{fact}" for fact in facts)
 
 
 def weigh(text: str, facts: Iterable[str] = ()) -> list[Likelihood]:
-    """All answers of the table ('healthy' and 'other' among them), likeliest first; empty when it knows too few words.
+    """All answers of the table ('healthy' and 'other' among them), likeliest first; empty if it knows too few words.
 
-    A softmax over the summed weights of the features that are there, each by its rarity; each block at unit length.
+    A softmax over the summed weights of the features present, each times its rarity; each block has unit length.
     """
     known = table()
     sums = list(known.bias)
@@ -137,9 +137,9 @@ def sure_of(share: float, certainty: tuple[float, float]) -> float:
 
 
 def shown_as(confidence: float, sure: float | None, weights: tuple[float, float, float]) -> float:
-    """How often a finder that is so confident names the cause that words make so likely; None: they say nothing.
+    """How often a finding of this confidence is right if words are this `sure` of its cause (None: they say nothing).
 
-    `weights` are those of the finder's log odds, 1, and the words' log odds.
+    `weights` are the factors of the finder's log odds, of 1, and of the words' log odds.
     """
     own, words = spoken(confidence, sure)
     odds = weights[0] * own + weights[1] + weights[2] * words
@@ -147,13 +147,13 @@ def shown_as(confidence: float, sure: float | None, weights: tuple[float, float,
 
 
 def spoken(confidence: float, sure: float | None) -> tuple[float, float]:
-    """The log odds of a finder and of the words, within what reports showed."""
+    """The log odds of a finder and of the words, limited to the range that reports showed."""
     words = 0.0 if sure is None else log_odds(max(sure, _LEAST_SPOKEN))
     return log_odds(min(confidence, _SUREST)), words
 
 
 def log_odds(share: float) -> float:
-    """Of a share between 0 and 1; of either end those next to it."""
+    """The log odds of a share between 0 and 1; at either end, those of a share close to it."""
     share = min(max(share, _LEAST_SHARE), 1 - _LEAST_SHARE)
     return math.log(share / (1 - share))
 
@@ -165,23 +165,23 @@ def parsed(row: str) -> tuple[float, list[tuple[int, float]]]:
 
 
 def rarity(name: str) -> float:
-    """The rarity of a feature of the table: the logarithm of how many reports there are for each that holds it."""
+    """The rarity of a feature of the table: the logarithm of the number of reports for each one that contains it."""
     return parsed(table().rows[name])[0] if name in table().rows else 0.0
 
 
 @functools.cache
 def table() -> LearnedTable:
-    """The project's own table, read at the first question."""
+    """The project's own table, read on the first call."""
     return load(FOLDER / TABLE)
 
 
 def load(path: Path) -> LearnedTable:
-    """A table as tools/learn_wording.py wrote it; its lines are parsed only as far as a text asks for them."""
+    """A table as tools/learn_wording.py wrote it; a line is parsed only when a text needs it."""
     return parse(read_own_file(path))
 
 
 def parse(text: str) -> LearnedTable:
-    """A table from what its file holds."""
+    """The table in the text of its file."""
     head, _, body = text.partition("\n\n")
     manifest = dict(line.split("\t", 1) for line in head.split("\n"))
     causes = tuple(manifest.pop("causes").split())

@@ -1,4 +1,4 @@
-"""What Xid and SXid numbers of the kernel log mean; an unknown number has no meaning here rather than a guessed one."""
+"""What Xid and SXid numbers of the kernel log mean; an unknown number gets no guessed meaning."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ Level = Literal["fatal", "error", "warning", "notice"]
 class Xid:
     """One number of a GPU (Xid) or an NVSwitch (SXid): whose fault it is, how bad, and what NVIDIA asks for.
 
-    `action` and `then` are NVIDIA's names for what to do at once and afterwards; 'unknown' where it names nothing.
-    `cause` is the id of the finding, '' for none narrower than the number itself.
+    `action` and `then` are NVIDIA's names for what to do at once and afterwards; 'unknown' if it names nothing.
+    `cause` is the id of the finding, '' if there is none narrower than the number itself.
     """
 
     code: int
@@ -64,7 +64,7 @@ def all_sxids() -> tuple[Xid, ...]:
 
 
 def find_steps(action: str, when: Literal["now", "later"]) -> Sequence[object]:
-    """The steps of an action at once or afterwards, as a row of a cause has them; none for an action without any."""
+    """The steps of an action at once or afterwards, in the form of a cause's row; empty for an action without any."""
     return cast(Sequence[object], _steps().get(action, {}).get(when, ()))
 
 

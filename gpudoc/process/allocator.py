@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 
 # glibc's settings per allocator of a profile; they act only from the start of a process. With glibc's own, blocks above
-# the threshold stay in arenas and the heap: the largest batch then wanders and is up to 23 % lower (119 to 120 instead
+# the threshold stay in arenas and the heap: the largest batch then varies, and is up to 23 % lower (119 to 120 instead
 # of 155 samples of a transformer under 1536 MiB, 2026-11-20)
 MALLOC = {
     "MALLOC_ARENA_MAX": "1",
@@ -14,8 +14,8 @@ MALLOC = {
     "MALLOC_TRIM_THRESHOLD_": "1048576",
 }
 EXPANDABLE = "expandable_segments:True"
-# 2.9 warns of this name and recommends the other, but takes expandable segments on CUDA from this one alone (pytorch
-# issue 183387); up to 2.13 all take them from it, and it goes before the other where both are set
+# torch 2.9 warns about the first name and recommends the second, but reads expandable segments on CUDA only from the
+# first (pytorch issue 183387); all versions up to 2.13 read the first, and it wins if both are set
 CUDA_NAME, COMMON_NAME = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"
 _DEVICE = {"exact": "cpu", "expandable": "cuda"}
 
@@ -25,7 +25,7 @@ def missing_environment(
 ) -> dict[str, str]:
     """The variables that `allocator` needs and `given` (this process's own, when None) lacks; empty when it has them.
 
-    With a `device_type` ('cpu', 'cuda') also empty where the allocator is another device's.
+    Also empty if `device_type` ('cpu', 'cuda') is given and the allocator belongs to another device.
     """
     known = os.environ if given is None else given
     if device_type not in (None, _DEVICE.get(allocator)):
@@ -39,7 +39,7 @@ def missing_environment(
 
 
 def _expandable(given: Mapping[str, str]) -> dict[str, str]:
-    """Expandable segments added to what the user set under either name; what the user said of them stays."""
+    """Expandable segments, added to what the user set under either name; the user's own setting for them stays."""
     if "expandable_segments" in given.get(CUDA_NAME, ""):
         return {}
     said = given.get(CUDA_NAME) or given.get(COMMON_NAME, "")

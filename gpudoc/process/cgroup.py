@@ -1,4 +1,4 @@
-"""The control groups of a process, version 1, 2 or both at once: CPU quota, memory limit, kills for want of memory."""
+"""The control groups of a process, version 1, 2 or both at once: CPU quota, memory limit, kills for lack of memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TypeVar
 T = TypeVar("T")
 ROOT = Path("/")
 SELF = "self"
-# a limit above this is "no limit": version 1 writes the largest page-aligned number, and kernels differ in it
+# a limit above this is "no limit": version 1 writes the largest page-aligned number, which differs between kernels
 _UNLIMITED_BYTES = 1 << 60
 
 
@@ -26,7 +26,7 @@ class CpuQuota:
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimit:
-    """Bytes that a group may hold, and what it holds without the file cache that can be reclaimed; None if unread."""
+    """Bytes that a group may hold, and bytes that it holds without reclaimable file cache; None if not readable."""
 
     limit_bytes: int
     used_bytes: int | None
@@ -54,12 +54,12 @@ def tightest_memory(pid: int | str = SELF, root: Path = ROOT) -> MemoryLimit | N
 
 
 def oom_kills(pid: int | str = SELF, root: Path = ROOT) -> int:
-    """How often the kernel killed for want of memory in the process's groups; only ever compared with itself."""
+    """How often the kernel killed for lack of memory in the process's groups; only its change has a meaning."""
     return sum(_of_each(_kills, "memory", pid, root))
 
 
 def _of_each(read: Callable[[Path], T | None], controller: str, pid: int | str, root: Path) -> list[T]:
-    """What `read` finds in the folder of the process's group and in those of its ancestors, inside first.
+    """All results of `read` for the folders of the process's group and of its ancestors, the innermost first.
 
     In a container the path may be the host's: then only the mount's own root exists here.
     """
@@ -85,7 +85,7 @@ def _cpu_quota(folder: Path) -> CpuQuota | None:
     if len(words) != 2 or not all(word.isdecimal() and int(word) for word in words):
         return None
     stat = _numbers(folder / "cpu.stat")
-    # version 2 tells microseconds, version 1 nanoseconds
+    # version 2 counts microseconds, version 1 nanoseconds
     throttled_s = stat.get("throttled_usec", 0) / 1e6 + stat.get("throttled_time", 0) / 1e9
     return CpuQuota(int(words[0]) / int(words[1]), throttled_s, stat.get("nr_throttled", 0), stat.get("nr_periods", 0))
 

@@ -1,4 +1,4 @@
-"""Whether torch.compile has what it needs on this machine, asked without importing torch."""
+"""Checks whether torch.compile has what it needs on this machine, without importing torch."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import shutil
 import sysconfig
 from pathlib import Path
 
-# Triton's code wants Volta (https://github.com/triton-lang/triton#compatibility)
+# Triton's code needs Volta (https://github.com/triton-lang/triton#compatibility)
 OLDEST_FOR_TRITON = (7, 0)
 
 
 def can_compile(device: str, capability: tuple[int, int] | None) -> bool:
-    """For 'cpu' a C++ compiler; on a GPU Triton, a C compiler and header for its launcher, and the capability."""
+    """Whether a CPU has a C++ compiler; a GPU Triton, a C compiler and header for its launcher, and the capability."""
     if device != "cuda":
         return shutil.which("g++") is not None
     if capability is not None and capability < OLDEST_FOR_TRITON:

@@ -1,4 +1,4 @@
-"""A conversation with a child process, a line at a time: what it says, what it complained of last, and its end."""
+"""A conversation with a child process, line by line: its output, its last line of stderr, and its end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LAST_WORDS_S = 5.0
 
 
 class Conversation:
-    """A process in a separate session, so that Ctrl+C reaches its parent alone; `end` leaves nothing of it behind."""
+    """A process in a separate session, so that Ctrl+C reaches only its parent; `end` leaves nothing of it behind."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115  closed by `end`
@@ -33,22 +33,22 @@ class Conversation:
         threading.Thread(target=self._pump, daemon=True).start()
 
     def say(self, line: bytes) -> None:
-        """Write a line; that the process has ended is found when it is listened to."""
+        """Write a line; if the process has ended, `hear` finds that out."""
         assert self.process.stdin is not None
         with suppress(OSError, ValueError):
             self.process.stdin.write(line + b"\n")
             self.process.stdin.flush()
 
     def hear(self, seconds: float) -> bytes | None:
-        """The next line without its end; None when there will be no more, also where a child of it holds the pipe.
+        """The next line without its line end; None if no more will come, even if a child of it holds the pipe.
 
-        TimeoutError when nothing was heard for so long.
+        TimeoutError if no line comes within `seconds`.
         """
         until = time.monotonic() + seconds
         while True:
             has_ended = self.process.poll() is not None
             try:
-                # the thread that reads what it said last may be late on a busy machine
+                # the thread that reads its last lines may be late on a busy machine
                 left = _LAST_LINES_S if has_ended else min(_LOOK_S, max(0.0, until - time.monotonic()))
                 return self._lines.get(timeout=left)
             except queue.Empty:
@@ -77,11 +77,11 @@ class Conversation:
         self._complaints.close()
 
     def _pump(self) -> None:
-        # the thread owns the pipe: to close one that is being read waits for the read
+        # the thread owns the pipe: closing a pipe waits until a read from it returns
         assert self.process.stdout is not None
         with self.process.stdout as pipe:
             for line in pipe:
-                # what a kill cut off has no end
+                # a line that a kill cut off has no line end
                 if line.endswith(b"\n"):
                     self._lines.put(line[:-1])
         self._lines.put(None)

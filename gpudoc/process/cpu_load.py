@@ -1,4 +1,4 @@
-"""What others did with the CPUs while something of ours ran."""
+"""How much of the CPUs other processes used while our own work ran."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import psutil
 
 from gpudoc.process.cgroup import CpuQuota, cpu_quota
 
-# the kernel counts in ticks of 10 ms, so that a shorter span says nothing
+# the kernel counts in ticks of 10 ms, so a shorter span says nothing
 _LEAST_S = 0.05
 _RUNNING = ("user", "system")
 _REAPED = ("children_user", "children_system")
@@ -18,11 +18,11 @@ _REAPED = ("children_user", "children_system")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuLoad:
-    """CPUs that others kept busy on average, in whole CPUs, and what part of all those that this process may use.
+    """CPUs that other processes kept busy on average: their number, and their share of those that this process may use.
 
-    `share` is what they, this process and all below it took of these; `stolen_share` what a hypervisor took of the time
-    that was wanted on them, None where the kernel does not count it.
-    `throttled_share` of the periods of its cgroup's CPU quota ended with the quota used up; None without a quota.
+    `share` is the part of these that they, this process and all below it used. `stolen_share` is the part of the time
+    wanted on them that a hypervisor took; None if the kernel does not count it.
+    `throttled_share` is the share of its cgroup's CPU quota periods that used up the quota; None without a quota.
     """
 
     other_cpus: float
@@ -33,7 +33,7 @@ class CpuLoad:
 
 
 def cpus_allowed() -> int:
-    """CPUs that this process may run on (`nproc`); all of them where the system does not tell."""
+    """CPUs that this process may run on (`nproc`); all of them if the system does not say."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -47,7 +47,7 @@ def _cpu_times() -> dict[str, float]:
 
 
 class LoadMeter:
-    """Counts from when it is made, by /proc/stat, cpu.stat and the times of this process and its descendants."""
+    """Measures the load since its creation, by /proc/stat, cpu.stat and the times of this process and all below it."""
 
     def __init__(self) -> None:
         self._process = psutil.Process()
@@ -55,7 +55,7 @@ class LoadMeter:
         self._started, self._own_s, self._all = time.perf_counter(), self._own(), _cpu_times()
 
     def read(self) -> CpuLoad | None:
-        """What was used since; None when that was below 50 ms ago, or where the kernel does not count."""
+        """The load since the start; None if that is less than 50 ms ago, or if the kernel does not count."""
         span = time.perf_counter() - self._started
         after, own_s = _cpu_times(), self._own() - self._own_s
         delta = {name: seconds - self._all[name] for name, seconds in after.items()}
@@ -75,13 +75,13 @@ class LoadMeter:
         )
 
     def _own(self) -> float:
-        """CPU seconds of this process and all below it; one that ended counts with the process that waited for it."""
+        """CPU seconds of this process and all below it; an ended process counts with the one that waited for it."""
         found = self._process.cpu_times()
         total = sum(getattr(found, name) for name in _RUNNING + _REAPED)
         for child in self._process.children(recursive=True):
             try:
                 times = child.cpu_times()
-                # the own times of a child that ended and was not waited for are in no other's yet
+                # if a child ended and nobody waited for it, no other process counts its own times yet
                 total += sum(getattr(times, name) for name in _RUNNING + _REAPED)
             except psutil.Error:
                 continue

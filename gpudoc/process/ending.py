@@ -1,4 +1,4 @@
-"""Ending processes: asked, given time, then killed with all that they started; and how one ended, in words."""
+"""Ends processes: asks, waits, then kills them with all that they started; and says in words how one ended."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import psutil
 
-# Windows has no such signal, and ends a process for good as it is
+# Windows has no such signal: there, SIGTERM ends a process for good
 SIGKILL = signal.Signals(getattr(signal, "SIGKILL", signal.SIGTERM))
-# a process that the driver holds back survives SIGKILL, so nothing waits for ever
+# a process that hangs in the driver survives SIGKILL, so no wait may be endless
 PATIENCE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What had to be killed, and what was still there when patience ended; each as 'python3 (pid 123)'."""
+    """The processes that had to be killed, and those still there when patience ended; each as 'python3 (pid 123)'."""
 
     killed: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
@@ -40,10 +40,10 @@ def how_it_ended(code: int | None) -> str:
 
 
 def signal_group(group: int, number: signal.Signals = SIGKILL) -> None:
-    """Send a signal to a process group without waiting; one that is gone or another user's is left alone."""
+    """Send a signal to a process group without waiting; a group that is gone or another user's is left alone."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if sys.platform == "win32":
-            # there are no process groups, and what we start there starts nothing itself
+            # Windows has no process groups, and the processes that we start there start no others
             os.kill(group, number)
         else:
             os.killpg(group, number)
@@ -56,7 +56,7 @@ def end_process(
     grace_s: float = 0.0,
     patience_s: float = PATIENCE_S,
 ) -> bool:
-    """End this process and nothing that it started: send `ask`, wait `grace_s`, kill; True when it had to be killed."""
+    """End this process but not those that it started: send `ask`, wait `grace_s`, kill; True if it had to be killed."""
     if ask is not None:
         process.send_signal(ask)
     try:
@@ -76,9 +76,9 @@ def end_family(
     grace_s: float = 0.0,
     patience_s: float = PATIENCE_S,
 ) -> Ended:
-    """End a process and all that it started: send `ask` to it alone, wait `grace_s`, kill who is left, and wait.
+    """End a process and all that it started: send `ask` to it alone, wait `grace_s`, kill the rest, and wait.
 
-    Its family are its descendants, and every process in the process group or the session that it leads, also when their
+    The family is its descendants and every process in the process group or session that it leads, even if their
     parents have ended.
     """
     members = _family(process, {})
@@ -90,7 +90,7 @@ def end_family(
     until, pause = time.monotonic() + patience_s, 0.005
     while True:
         members = {**members, **_family(process, members)}
-        # first the one that would start others again
+        # the process itself first: it could start others again
         alive = sorted(filter(_is_alive, members.values()), key=lambda member: member.pid != process.pid)
         for member in alive:
             _kill(member, killed)
@@ -102,11 +102,11 @@ def end_family(
 
 
 def _family(process: subprocess.Popen[Any], known: Mapping[int, psutil.Process]) -> dict[int, psutil.Process]:
-    """The processes of the family that are there now; `known` are members seen before."""
+    """The processes of the family that exist now; `known` are members seen before."""
     import psutil
 
     rows = {row.pid: row for row in psutil.process_iter(["ppid"])}
-    # the pid of a process that was waited for may be another one's by now; that of its group may not
+    # after the wait, the pid may belong to another process by now; the number of its group may not
     ended = process.returncode is not None
     found = {pid for pid in rows if _is_led_by(process.pid, pid)} | {p for p, row in known.items() if _is_alive(row)}
     found |= set() if ended else {process.pid}

@@ -1,4 +1,4 @@
-"""Imports of much code at once, as of torch, take a third less time while nobody looks for garbage."""
+"""Makes large imports, such as that of torch, take a third less time, without garbage collection."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _LONGEST_IMPORT_S = 120.0
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """No garbage collection inside, and what is there by then is never looked through again: nearly all of it stays.
+    """Inside, no garbage is collected; later collections skip all objects made by then, since nearly all of them stay.
 
-    For imports alone, before anything of the user's is there: its garbage would stay as well.
+    Only for imports, before any of the user's objects exist: their garbage would stay as well.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -31,9 +31,9 @@ def uncollected() -> Iterator[None]:
 
 
 def refuse_broken_torch() -> None:
-    """GpudocError where this Python cannot import torch; asked after something failed, in a separate process.
+    """Raise GpudocError if this Python cannot import torch; tried in a separate process, after something failed.
 
-    The import may raise or kill the process. One that takes very long is not called broken.
+    The import may raise or kill the process. An import that takes very long does not count as broken.
     """
     try:
         done = subprocess.run(
@@ -45,12 +45,12 @@ def refuse_broken_torch() -> None:
     if done.returncode == 0:
         return
     last = next(reversed(done.stderr.decode("utf-8", "replace").strip().splitlines()), "")
-    # of one that was killed the last line is a frame, and says nothing
+    # if the process was killed, its last line is a stack frame, which says nothing
     from gpudoc.process.ending import how_it_ended
 
     raise GpudocError(torch_fails(last if done.returncode > 0 else how_it_ended(done.returncode)), hint=ASK_DOCTOR)
 
 
 def torch_fails(why: str) -> str:
-    """What is wrong where torch cannot be imported."""
+    """The message for a torch that cannot be imported."""
     return f"torch cannot be imported by {sys.executable}: {why}"

@@ -1,4 +1,4 @@
-"""Being asked to end by a scheduler or a lost terminal, as by Ctrl+C."""
+"""Treats the request to end from a scheduler or a lost terminal like Ctrl+C."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from types import FrameType
 
 @contextmanager
 def terminating_like_ctrl_c() -> Iterator[None]:
-    """Inside, the first SIGTERM or SIGHUP is a KeyboardInterrupt and further ones are ignored: what is being written is
-    kept. A SIGHUP that was ignored before, as under nohup, stays so.
+    """Inside, the first SIGTERM or SIGHUP raises KeyboardInterrupt; later ones are ignored, so that writing can finish.
+
+    A SIGHUP that was ignored before, as under nohup, stays ignored.
     """
     if threading.current_thread() is not threading.main_thread():
-        # only the main thread may say what a signal does
+        # only the main thread may set signal handlers
         yield
         return
 
@@ -40,7 +41,7 @@ def terminating_like_ctrl_c() -> Iterator[None]:
 
 
 def _let_go_of_lost_terminal() -> None:
-    """Have what is still written to a terminal that is gone go nowhere, instead of being an error."""
+    """Discard further output to a terminal that is gone, instead of failing on it."""
     for stream in (1, 2):
         try:
             os.write(stream, b"")

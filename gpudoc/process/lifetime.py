@@ -1,4 +1,4 @@
-"""Ending with the parent, and taking in the orphans of children; both are promises that only Linux can keep."""
+"""Lets a process end with its parent, and adopt the orphans of its children; only Linux can do either."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def die_with_parent(parent: int, number: signal.Signals | None = None) -> None:
-    """Have the kernel send `number` (SIGKILL) to this process when `parent`, which started it, ends, however that ends.
+    """Have the kernel send `number` (SIGKILL) to this process when `parent`, which started it, ends in any way.
 
-    Where `parent` has already ended, it is sent at once. To the kernel the parent is the thread that started this
+    The signal comes at once if `parent` has already ended. For the kernel, the parent is the thread that started this
     process: start it from a thread that lives as long as the process should.
     """
     if sys.platform != "linux":
         return
     number = number or signal.SIGKILL
     _prctl(_PR_SET_PDEATHSIG, number)
-    # no signal comes for what was before the call; a server that forks on behalf of `parent` ends with it by itself
+    # no signal comes if the parent ended before the call; a server that forks for `parent` ends with it by itself
     if os.getppid() != parent and not is_running(parent):
         os.kill(os.getpid(), number)
 
 
 def adopt_orphans(wanted: bool = True) -> None:
-    """Become the parent of what children of this process leave behind, so that it can be ended; or no longer."""
+    """Become the parent of processes that our children leave behind, to be able to end them; or stop being it."""
     _prctl(_PR_SET_CHILD_SUBREAPER, int(wanted))
 
 

@@ -1,4 +1,4 @@
-"""What every process of ours that starts DataLoader workers does first, and what each worker does first."""
+"""The first steps of each of our processes that starts DataLoader workers, and of each worker."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from gpudoc.process.stacks import little_stacks
 
 T = TypeVar("T")
 
-# sun_path of unix(7) without its last zero; multiprocessing makes pymp-XXXXXXXX/listener-XXXXXXXX in the folder
+# sun_path of unix(7) without its final zero; multiprocessing makes pymp-XXXXXXXX/listener-XXXXXXXX in the folder
 _LONGEST, _ADDED = 107, len("/pymp-XXXXXXXX/listener-XXXXXXXX")
 _SHORT = ("/dev/shm", "/tmp", "/var/tmp")
 
 
 def shorten_socket_paths() -> None:
-    """Have multiprocessing make its sockets elsewhere when TMPDIR is too long for a socket's path.
+    """Make multiprocessing create its sockets elsewhere if TMPDIR is too long for a socket's path.
 
-    A worker hands its tensors over through one. Where it cannot be made, a thread of the worker prints the error, and
-    the DataLoader waits for ever. To be called before workers start, which inherit the folder; where no short folder
-    can be written, nothing changes.
+    A worker hands over its tensors through a socket. If it cannot create one, a thread of the worker prints the error,
+    and the DataLoader waits for ever. Call this before workers start, since they inherit the folder; it changes nothing
+    if no short folder is writable.
     """
     usual = tempfile.gettempdir()
     if len(os.fsencode(usual)) + _ADDED <= _LONGEST:
@@ -37,7 +37,7 @@ def shorten_socket_paths() -> None:
         return
     try:
         tempfile.tempdir = folder
-        # made once for this process and those that it forks, and removed when it ends
+        # created once for this process and its forks, and removed when this process ends
         multiprocessing.util.get_temp_dir()
     finally:
         tempfile.tempdir = usual
@@ -46,18 +46,17 @@ def shorten_socket_paths() -> None:
 def start_workers(loader: Iterable[T], *, pins: bool) -> Iterator[T]:
     """The iterator of a DataLoader, which starts its workers.
 
-    This process gets a thread for each of them that only sends indices, and has little stack here; the one that pins
-    memory calls the driver and keeps its usual stack.
+    For each worker, this process gets a thread that only sends indices, so it gets little stack here; the thread that
+    pins memory calls the driver and keeps its usual stack.
     """
     with nullcontext() if pins else little_stacks():
         return iter(loader)
 
 
 def start_worker(_: int) -> None:
-    """A DataLoader's worker_init_fn: end with the parent, and shed the memory limit and the little stacks of threads
-    that were inherited.
+    """A DataLoader's worker_init_fn: end with the parent, and drop the inherited memory limit and small thread stacks.
 
-    torch's own watch over the parent misses one that ended before the watch began.
+    torch's own watch misses a parent that ended before the watch began.
     """
     parent = multiprocessing.parent_process()
     if parent is not None and parent.pid is not None:

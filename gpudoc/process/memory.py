@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-# plain values take less memory than this, in bytes and for each byte of their pickle
+# plain values take less memory than this: a fixed part in bytes, and a factor for each byte of their pickle
 _PICKLE_BYTES, _PICKLE_FACTOR = 64 << 20, 64
 
 
@@ -30,12 +30,12 @@ def read_process_memory() -> ProcessMemory:
     if len(sizes) < 3:
         raise OSError("/proc/self/status does not show VmPeak, VmSize and VmData")
     peak, whole, data = (int(sizes[name]) * 1024 for name in ("VmPeak", "VmSize", "VmData"))
-    # only the total has a recorded peak; what is not data (code, stacks, shared memory) is taken as it is now
+    # only the total has a recorded peak; the rest (code, stacks, shared memory) is taken at its present size
     return ProcessMemory(data, peak - (whole - data))
 
 
 def limit_memory(limit_bytes: int) -> None:
-    """Make this process live under `limit_bytes` of private memory; only the soft limit, so that it can be lifted."""
+    """Limit this process to `limit_bytes` of private memory; sets only the soft limit, so that it can be lifted."""
     if sys.platform != "win32":
         with contextlib.suppress(ImportError):
             import resource
@@ -57,9 +57,9 @@ def lift_limit() -> None:
 
 @contextlib.contextmanager
 def memory_room(room_bytes: int) -> Iterator[None]:
-    """Within it, this process gets no more than so much private memory more: MemoryError beyond.
+    """Inside, this process gets at most `room_bytes` more private memory: MemoryError beyond.
 
-    Other threads would meet the limit too: a process that has some is left as it is, and so is one that has a limit.
+    Nothing changes in a process that has other threads, which the limit would hit too, or that has a limit already.
     """
     if sys.platform == "win32":
         yield
@@ -85,12 +85,12 @@ def memory_room(room_bytes: int) -> Iterator[None]:
 
 
 def room_for_pickle(num_bytes: int) -> contextlib.AbstractContextManager[None]:
-    """Within it, a pickle of that many bytes gets what one of plain values takes: nine bytes may ask for gigabytes."""
+    """Inside, a pickle of `num_bytes` gets the memory that plain values need: nine bytes may ask for gigabytes."""
     return memory_room(_PICKLE_BYTES + _PICKLE_FACTOR * num_bytes)
 
 
 def room_bytes() -> int | None:
-    """What this process's limit leaves above the most it held so far; None when it has no limit."""
+    """Bytes that this process's limit leaves above its peak so far; None if it has no limit."""
     if sys.platform != "win32":
         with contextlib.suppress(ImportError, OSError):
             import resource

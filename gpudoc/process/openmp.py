@@ -14,27 +14,28 @@ from gpudoc.patterns import Pattern
 Runtime = Literal["libgomp", "libiomp5", "libomp"]
 RUNTIMES: tuple[Runtime, ...] = ("libgomp", "libiomp5", "libomp")
 
-# the variables that say how a thread waits for the others of its team, and those of them that only one kind reads
+# the variables that say how a thread waits for the others of its team, and the two that only one kind reads
 WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 GNU_ALONE, _LLVM_ALONE = "GOMP_SPINCOUNT", "KMP_BLOCKTIME"
-# how often a thread of libgomp looks whether it may go on before it sleeps, in what gpudoc itself computes; and the
-# same where others compute on its CPUs as it starts. libgomp's own 300,000 are some 10 ms, spent while another process
-# has the CPU of the thread that is waited for (benchmarks/spinning.py). Fewer than 10,000 would protect better from
-# work that starts later, but alone a step lost some 3 % with 3,000, and with 10,000 nothing that could be seen
+# how often a libgomp thread checks whether it may go on before it sleeps, in gpudoc's own computations; the second
+# number is for CPUs on which other processes compute at the start. libgomp's default of 300,000 takes some 10 ms, lost
+# while another process has the CPU of the thread that is waited for (benchmarks/spinning.py). Fewer than 10,000 would
+# protect better from work that starts later, but a step that ran alone lost some 3 % with 3,000, and nothing
+# measurable with 10,000
 SPINS, SPINS_IN_A_CROWD = "10000", "0"
 _NAME = Pattern(r"/(libgomp|libiomp5|libomp)[^/]*\.(?:so|dylib)[^/]*$")
 
 
 @dataclass(frozen=True, slots=True)
 class OpenMp:
-    """A runtime, None where it is not known, and those of WAITING that are set."""
+    """A runtime (None if unknown), and the variables of WAITING that are set."""
 
     runtime: Runtime | None
     settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_passive(self) -> bool:
-        """Whether a thread that waits sleeps at once, as somebody has asked it to."""
+        """Whether a waiting thread sleeps at once because somebody has set that."""
         if self.settings.get("OMP_WAIT_POLICY", "").strip().lower() == "passive":
             return True
         own = GNU_ALONE if self.runtime == "libgomp" else _LLVM_ALONE
@@ -42,7 +43,7 @@ class OpenMp:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether a thread that waits spins as briefly as in gpudoc's own processes."""
+        """Whether a waiting thread spins as briefly as in gpudoc's own processes."""
         return self.runtime == "libgomp" and self.settings.get(GNU_ALONE, "").strip() == SPINS
 
     @property
@@ -54,10 +55,10 @@ class OpenMp:
 
     @property
     def passive(self) -> dict[str, str]:
-        """The environment in which threads that wait sleep; it acts only from the start of a process."""
+        """The environment that makes waiting threads sleep; it acts only from the start of a process."""
         gnu, llvm = {"OMP_WAIT_POLICY": "passive"}, {_LLVM_ALONE: "0"}
         if self.is_bounded:
-            # a count goes before the policy
+            # a spin count overrides the policy
             gnu[GNU_ALONE] = "0"
         match self.runtime:
             case "libgomp":
@@ -90,7 +91,7 @@ def openmp_of(pid: int, root: Path = Path("/proc")) -> OpenMp:
 
 
 def own_openmp() -> OpenMp:
-    """The runtime of the torch that this Python has, which is not imported for it, and this process's settings."""
+    """The runtime of this Python's torch, found without importing it, and this process's settings."""
     try:
         found = importlib.util.find_spec("torch")
     except (ImportError, ValueError):
@@ -104,9 +105,9 @@ def own_openmp() -> OpenMp:
 
 
 def missing_environment(wait_policy: str, device_type: str | None = None) -> dict[str, str]:
-    """The variables that a profile's wait policy needs and this process lacks; what somebody has set stays.
+    """The variables that a profile's wait policy needs and this process lacks; values that somebody has set stay.
 
-    With a `device_type` ('cpu', 'cuda') also empty where the CPU does not compute.
+    Also empty if `device_type` ('cpu', 'cuda') is given and is not the CPU.
     """
     if wait_policy != "passive" or device_type not in (None, "cpu"):
         return {}
@@ -122,6 +123,6 @@ def missing_for_any(wait_policy: str, environment: Mapping[str, str]) -> dict[st
 
 def _first(files: Iterable[str]) -> Runtime | None:
     named = [(file, match[1]) for file in files if (match := _NAME.search(file))]
-    # other packages bring runtimes of their own, scikit-learn for one
+    # other packages, such as scikit-learn, bring their own runtimes
     ordered = sorted(named, key=lambda pair: "torch" not in pair[0])
     return next((runtime for _, name in ordered for runtime in RUNTIMES if runtime == name), None)

@@ -1,4 +1,4 @@
-"""A key that all processes of one run have from their launcher's environment, and messages that carry proof of it."""
+"""A key that all processes of one run get from their launcher's environment, and messages that are signed with it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Mapping
 
 # in the environment and never on a command line, which every user of a machine can read
 KEY = "GPUDOC_RUN_KEY"
-# how a job file makes one
+# how a job file makes a key
 NEW_KEY = "$(od -An -N32 -tx1 /dev/urandom | tr -d ' \\n')"
 _FEWEST_CHARACTERS = 16
 _TAG_CHARACTERS = 2 * hashlib.sha256().digest_size
 
 
 class SealError(ValueError):
-    """What is not from a process that has the key."""
+    """A message that is not from a process with the key."""
 
 
 class Seal:
@@ -26,11 +26,11 @@ class Seal:
         self._key = key.encode()
 
     def sign(self, purpose: str, data: bytes) -> bytes:
-        """The data behind its proof, which is text."""
+        """The signature, which is text, followed by the data."""
         return self._tag(purpose, data) + data
 
     def open(self, purpose: str, signed: bytes) -> bytes:
-        """The data, once its proof holds; else SealError."""
+        """The data if its signature is valid; else SealError."""
         tag, data = signed[:_TAG_CHARACTERS], signed[_TAG_CHARACTERS:]
         if not hmac.compare_digest(tag, self._tag(purpose, data)):
             raise SealError(f"{len(signed)} bytes that are not signed with the key of this run ({KEY})")
@@ -41,6 +41,6 @@ class Seal:
 
 
 def seal_here(environment: Mapping[str, str] | None = None) -> Seal | None:
-    """The seal of this run; None where its launcher gave no key of 16 characters or more."""
+    """The seal of this run; None if its launcher gave no key of 16 characters or more."""
     key = (os.environ if environment is None else environment).get(KEY, "").strip()
     return Seal(key) if len(key) >= _FEWEST_CHARACTERS else None

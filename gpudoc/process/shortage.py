@@ -11,7 +11,7 @@ from gpudoc.patterns import IGNORECASE, MULTILINE, Pattern
 
 
 class Shortage(str, Enum):
-    """Which memory ran out; a workspace is what a library of kernels takes for itself."""
+    """Which memory ran out; a workspace is the memory that a kernel library takes for itself."""
 
     DEVICE = "device"
     WORKSPACE = "workspace"
@@ -19,12 +19,12 @@ class Shortage(str, Enum):
     SHM = "shm"
 
 
-# how cudaMallocAsync's message begins in PyTorch; 2.9 says only this, others have figures in the lines behind it
+# the start of cudaMallocAsync's message in PyTorch; 2.9 prints only this, others add figures in the next lines
 ASYNCHRONOUS = "Allocation on device"
-# what the message says, the more particular first; the sources are torch 2.6 to 2.13, its libraries and the C library.
-# Some codes have other causes as well (NOT_SUPPORTED, INTERNAL_ERROR): then the smallest batch fails too, and whoever
-# gives up there shows the message. "failed to map segment" alone is none: the loader says
-# so of a file on a mount without the right to execute, too
+# what the message says, the more specific first; the sources are torch 2.6 to 2.13, its libraries and the C library.
+# Some codes have other causes as well (NOT_SUPPORTED, INTERNAL_ERROR): then the smallest batch fails too, and the code
+# that gives up there shows the message. "failed to map segment" alone is not a sign: the loader also prints it for a
+# file on a mount without the right to execute
 _SIGNS: tuple[tuple[Pattern, Shortage], ...] = (
     (
         Pattern(r"(CUBLAS|CUSPARSE|CUSOLVER|HIPBLAS|CUDNN|MIOPEN)_STATUS_ALLOC_FAILED|CUFFT_ALLOC_FAILED", IGNORECASE),
@@ -57,14 +57,14 @@ _SIGNS: tuple[tuple[Pattern, Shortage], ...] = (
     ),
     (Pattern(r"Thread creation failed|can't start new thread", IGNORECASE), Shortage.HOST),
 )
-# what a user's own check raises, whatever it says
+# exceptions that a user's own check raises, whatever their text says
 OWN_CHECKS = (ValueError, TypeError, KeyError, AttributeError)
 
 
 def shortage(problem: BaseException) -> Shortage | None:
     """The memory that an exception, or one that led to it, says ran out; None when it says nothing of memory.
 
-    A GpudocError is None as well: the code that raised it has judged what led to it.
+    None for a GpudocError as well: the code that raised it has judged what led to it.
     """
     if isinstance(problem, GpudocError):
         return None
@@ -96,8 +96,8 @@ def links(problem: BaseException) -> Iterator[BaseException]:
 
 
 def shortage_told(types: Sequence[str], text: str, number: int | None) -> Shortage | None:
-    """The same of an exception in another process: the names of its classes, what it said, its errno."""
-    # torch's class has had several homes
+    """Like `shortage`, for an exception in another process: the names of its classes, its text, its errno."""
+    # torch has moved its class between modules
     if "OutOfMemoryError" in types:
         return Shortage.DEVICE
     if "MemoryError" in types or ("OSError" in types and number == errno.ENOMEM):

@@ -1,1 +1,1 @@
-"""What was learned: profiles and presets, where they are kept, and which one fits."""
+"""Profiles and presets: what they contain, where they are kept, and which one fits."""

@@ -1,4 +1,4 @@
-"""What gpudoc keeps on this machine besides the files that were asked for: profiles, journals, leftovers of a kill."""
+"""The files that gpudoc keeps here without being asked: profiles, journals, and leftovers of a killed process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NAMES = ("profiles", "journals", "gpudoc", ".gpudoc")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """A file or folder that gpudoc made: what it is, its size, and why it stays; empty when it may be removed."""
+    """A file or folder that gpudoc made: its kind, size, and why it stays (empty if it may be removed)."""
 
     path: Path
     what: str
@@ -36,20 +36,20 @@ class Kept:
 
     @property
     def line(self) -> str:
-        """'~/x.yaml  profile, 2 KiB', as a list shows it."""
+        """The line of a list: '~/x.yaml  profile, 2 KiB'."""
         return f"{self.path}  {self.what}, {format_bytes(self.num_bytes)}"
 
 
 def find_kept() -> list[Kept]:
-    """All that `gpudoc clean` may remove. A file that gpudoc did not write is never in it, wherever it lies.
+    """All files and folders that `gpudoc clean` may remove; never a file that gpudoc did not write, wherever it lies.
 
-    The profiles in .gpudoc/profiles and train's run folders are results of the user's and not listed.
+    The list leaves out the profiles in .gpudoc/profiles and train's run folders, which are the user's results.
     """
     return [*_profiles(), *_journals(), *_reports(), *_folders()]
 
 
 def remove(kept: Kept) -> str:
-    """Remove one of them, and its folders when they are empty then; why it could not be removed, else ''."""
+    """Remove one of them, and its folders if they are empty then. Returns why it could not be removed, else ''."""
     try:
         reason = _remove(kept)
     except OSError as problem:
@@ -65,7 +65,7 @@ def remove(kept: Kept) -> str:
 
 def _profiles() -> Iterator[Kept]:
     for path in _files(user_folder(), "*.yaml"):
-        # a name that anybody may give: the file must say itself what it is
+        # anybody may give a file such a name: its content must say that it is a profile
         if f"schema: {SCHEMA.rpartition('.')[0]}." in _head(path):
             yield Kept(path=path, what="profile", num_bytes=_size(path))
 
@@ -107,13 +107,13 @@ def _why_in_use(journal: Path) -> str:
     except InUseError:
         return _IN_USE
     except OSError:
-        # nothing is written into what cannot be opened, and removing it needs no more than the folder
+        # no search writes to a file that cannot be opened, and removing it needs only rights on the folder
         pass
     return ""
 
 
 def _files(folder: Path, pattern: str) -> list[Path]:
-    """This user's own files there, links left out; none where the folder cannot be read."""
+    """The user's own files in the folder, without links; none if the folder cannot be read."""
     try:
         return [path for path in sorted(folder.glob(pattern)) if not path.is_symlink() and _is_own(path)]
     except OSError:

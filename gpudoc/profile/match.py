@@ -1,4 +1,4 @@
-"""Which profile fits this machine and workload, said in one sentence; and which preset is nearest when none does."""
+"""Finds the profile that fits this machine and workload, or else the nearest preset, and says why in one sentence."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpudoc.units import GIB, format_bytes
 Kind = Literal["tuned", "preset"]
 _MEMORY_STEP_BYTES = GIB // 2
 _COUNT = "number of devices"
-# fields whose values tell a person nothing
+# fields whose values mean nothing to a person
 _BY_FINGERPRINT = {
     "model": "it was made for a different model (other layers, sizes or input)",
     "data set": "the data set is a different one, or has changed",
@@ -24,7 +24,7 @@ _BY_FINGERPRINT = {
 
 @dataclass(frozen=True, slots=True)
 class FieldDifference:
-    """One field that is not the same; a hard one makes the profile unusable, a soft one asks for a check."""
+    """One field that differs; a hard difference makes the profile unusable, a soft one asks for a check."""
 
     field: str
     there: str
@@ -50,7 +50,7 @@ class Match:
 
 
 def match(here: Hardware, workload: WorkloadKey) -> Match | None:
-    """The best profile for this machine and workload: a tuned one, else the nearest preset; None without any."""
+    """The best profile for this machine and workload: a tuned one, else the nearest preset; None without either."""
     passed_over: list[str] = []
     for entry in tuned_profiles():
         if isinstance(entry, Unreadable):
@@ -73,7 +73,7 @@ def explain(profile: Profile, here: Hardware, workload: WorkloadKey) -> tuple[Fi
 
 
 def differences(profile: Profile, here: Hardware, workload: WorkloadKey) -> tuple[FieldDifference, ...]:
-    """What is not the same here, the hard differences first."""
+    """The fields that differ between the profile and this machine and workload, the hard differences first."""
     there = profile.hardware
     found = [
         *_compare(True, ("device", there.device, here.device)),
@@ -92,7 +92,7 @@ def differences(profile: Profile, here: Hardware, workload: WorkloadKey) -> tupl
 
 
 def ranks_hint(profile: Profile, found: Sequence[FieldDifference]) -> str:
-    """What would make the profile fit when only the number of processes is in its way; else nothing."""
+    """A hint at the option that makes the profile fit if only the number of processes rules it out; else ''."""
     hard = [difference.field for difference in found if difference.hard]
     return f"; --gpus {profile.hardware.count} would use it" if hard == [_COUNT] else ""
 
@@ -108,7 +108,7 @@ def _compare(hard: bool, *fields: tuple[str, object, object]) -> list[FieldDiffe
 
 
 def _known(there: object, here: object, hard: bool) -> bool:
-    """A soft field that one side does not know makes no difference; a hard one does."""
+    """Whether the field counts: a soft field does not if one side does not know it; a hard one always does."""
     return hard or (there not in (None, "") and here not in (None, ""))
 
 
@@ -162,7 +162,7 @@ def _tuned(entry: Stored, found: tuple[FieldDifference, ...], passed_over: tuple
 
 
 def interrupted(profile: Profile) -> str:
-    """What to know of a profile whose search was interrupted; '' of any other."""
+    """A note for the user if the profile's search was interrupted; else ''."""
     made = profile.made
     if made is None or not made.interrupted:
         return ""

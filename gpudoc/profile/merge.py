@@ -1,4 +1,4 @@
-"""A new profile and the one that is there already: which part of which is kept, and why; nothing better is lost."""
+"""Merges a new profile with the one that exists: keeps the better part of each, and says why."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpudoc.profile.model import Levers, PartFound, PartName, Profile, ProfileEv
 
 PARTS: tuple[PartName, ...] = ("levers", "batch", "loader")
 _IN_WORDS: Mapping[PartName, str] = {"levers": "the levers", "batch": "the batch", "loader": "the loader"}
-# levers that decide how much fits: a batch is known under them only
+# levers that change how much fits: a batch that was found is valid only with the same ones
 _SHAPE_MEMORY = (
     "precision",
     "allocator",
@@ -23,13 +23,13 @@ _SHAPE_MEMORY = (
     "optimizer_state",
 )
 _OF_THE_BATCH = ("goal", "largest_batch", "fastest_batch", "memory_model", "memory_limit_bytes", "rescues")
-# more memory than this is another question; less is never the same machine for a profile
+# with more memory than this, the batch must be searched again; with less, the profile is for another machine anyway
 _MORE_SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
-    """The profile as it stands in its file, and one sentence for each part that an earlier search keeps."""
+    """The profile as its file contains it, and one sentence for each part kept from an earlier search."""
 
     profile: Profile
     path: Path
@@ -37,10 +37,10 @@ class Merged:
 
 
 def save_better(newer: Profile, path: Path, *, is_named: bool) -> Merged:
-    """Write the profile to `path`, with what an earlier one for the same workload and machine knows better.
+    """Write the profile to `path`, with the better parts of an earlier one for the same workload and machine.
 
-    What is there for something else, or cannot be read, stays: then a second file in the same folder is
-    taken, unless the user named `path`.
+    A file there that is for something else, or cannot be read, stays: then the profile goes to a second file in the
+    same folder, unless the user named `path`.
     """
     place, older = _place_for(newer, path, is_named=is_named)
     merged, kept = (newer, ()) if older is None else merge(older, newer)
@@ -50,12 +50,12 @@ def save_better(newer: Profile, path: Path, *, is_named: bool) -> Merged:
 
 
 def save_found(newer: Profile, out: Path | None) -> Merged:
-    """The same into the file `out` that the user named, or among gpudoc's own profiles."""
+    """Like `save_better`, into the file `out` if the user named one, else into gpudoc's own folder of profiles."""
     return save_better(newer, out or store.folder_to_write() / store.file_name(newer), is_named=out is not None)
 
 
 def merge(older: Profile, newer: Profile) -> tuple[Profile, tuple[str, ...]]:
-    """The better of both, part by part, and why each part of the older one is kept; `older` itself where all are."""
+    """The better of both, part by part, and why each part of the older one is kept; `older` itself if all are."""
     reasons = {part: why for part in PARTS if (why := why_kept(older, newer, part))}
     differ = any(getattr(older.settings, name) != getattr(newer.settings, name) for name in _SHAPE_MEMORY)
     for one, other in (("levers", "batch"), ("batch", "levers")):
@@ -71,7 +71,7 @@ def merge(older: Profile, newer: Profile) -> tuple[Profile, tuple[str, ...]]:
 
 
 def why_kept(older: Profile, newer: Profile, part: PartName) -> str:
-    """Why the older one's part is the better known; '' where the newer one's is taken."""
+    """Why the older profile's part is kept; '' if the newer one's is taken."""
     before, now = found_in(older, part), found_in(newer, part)
     if not before.tried:
         return ""
@@ -84,7 +84,7 @@ def why_kept(older: Profile, newer: Profile, part: PartName) -> str:
     if now.disturbed and not before.disturbed:
         return "this search was disturbed by other work, but the earlier one was not"
     if _was_tried(newer, older, part):
-        # both stood in one search, which chose otherwise
+        # the newer search timed the older choice too, and chose another
         return ""
     if now.tried < before.tried:
         return f"this search tried {now.tried}, the earlier one {before.tried}"
@@ -96,14 +96,14 @@ def why_kept(older: Profile, newer: Profile, part: PartName) -> str:
 
 
 def _was_for_other(older: Profile, newer: Profile) -> bool:
-    """Whether the older batch was chosen for another goal, or found where less memory was to be had."""
+    """Whether the older batch was chosen for another goal, or found with less memory."""
     goals = (older.evidence.goal, newer.evidence.goal)
     before, now = older.hardware.memory_bytes, newer.hardware.memory_bytes
     return (None not in goals and goals[0] != goals[1]) or bool(before and now and now > (1 + _MORE_SHARE) * before)
 
 
 def found_in(profile: Profile, part: PartName) -> PartFound:
-    """What a profile knows of a part; of profiles that do not say it, what their trials tell."""
+    """What a profile knows about a part; if it does not say, the answer comes from its trials."""
     evidence = profile.evidence
     known = next((found for found in evidence.parts if found.name == part), None)
     if known is not None:
@@ -133,7 +133,7 @@ def _was_tried(newer: Profile, older: Profile, part: PartName) -> bool:
 
 
 def _mixed(older: Profile, newer: Profile, kept: set[PartName], sentences: tuple[str, ...]) -> Profile:
-    """The newer profile with these parts of the older one; nobody timed them together."""
+    """The newer profile with these parts of the older one; no search timed the mixture."""
     settings: dict[str, object] = {}
     evidence: dict[str, object] = {"samples_per_s": None, "speedup_over_default": None, "speedup_interval": None}
     if "levers" in kept:
@@ -157,7 +157,7 @@ def _mixed(older: Profile, newer: Profile, kept: set[PartName], sentences: tuple
 
 
 def _script(older: Profile, newer: Profile, kept: set[PartName]) -> object:
-    """What was searched of a script: what is in the settings of either."""
+    """The newer script; its `tuned` names the parts that the merged settings take from a search."""
     if newer.script is None or older.script is None:
         return newer.script
     tuned = [
@@ -173,7 +173,7 @@ def _sentence(older: Profile, part: PartName, why: str) -> str:
 
 
 def _place_for(newer: Profile, path: Path, *, is_named: bool) -> tuple[Path, Profile | None]:
-    """Where to write, and what is there already for the same workload and machine."""
+    """The path to write to, and the profile that it already holds for the same workload and machine."""
     for place in _numbered(path):
         if not place.exists():
             return place, None

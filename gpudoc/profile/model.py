@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gpudoc.policy import Policy
 
-# a profile comes with a repository: more than any machine has use for is a mistake, or meant to do harm
+# a profile may come with a repository: a number beyond what any machine can use is a mistake or an attack
 MOST_WORKERS, MOST_AHEAD = 1_024, 1_024
 
 SCHEMA: Literal["gpudoc.profile.v1"] = "gpudoc.profile.v1"
@@ -55,7 +55,7 @@ class Hardware(ProfilePart):
 
     @property
     def title(self) -> str:
-        """'AMD EPYC 9654, AVX512': the name, or the device where it has none, and the instruction set."""
+        """'AMD EPYC 9654, AVX512': the name (the device if it has none) and the instruction set."""
         return ", ".join(filter(None, (self.name or self.device, self.instructions)))
 
 
@@ -118,7 +118,7 @@ class Levers(ProfilePart):
 class Settings(Levers):
     """What training runs with; `micro_batch` is an upper bound per device."""
 
-    # a file that does not say it is a mistake
+    # a file must name it
     precision: Precision = Field()
     micro_batch: int = Field(ge=1)
     accumulation: int = Field(default=1, ge=1)
@@ -284,5 +284,5 @@ class Profile(ProfilePart):
         return self.workload is None
 
     def document(self) -> dict[str, object]:
-        """The profile as plain data for JSON and YAML, without what is not known."""
+        """The profile as plain data for JSON and YAML, without the values that are not known."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)

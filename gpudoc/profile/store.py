@@ -1,4 +1,4 @@
-"""Profiles on disk: where they are looked for, how they are read and written."""
+"""Profiles on disk: where gpudoc looks for them, and how it reads and writes them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from gpudoc.writing import write_whole
 from gpudoc.yaml_files import dump_yaml, read_yaml
 
 LOCAL_FOLDER = Path(".gpudoc") / "profiles"
-# of a folder that came with a repository the newest
+# a folder that came with a repository may hold any number: only the newest are read
 _MOST_PROFILES = 200
 _ELSEWHERE = "choose another place: --out FILE"
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A profile and the file it stands in."""
+    """A profile and its file."""
 
     profile: Profile
     path: Path
@@ -33,7 +33,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A profile file that could not be used, and why; never a crash, never overwritten."""
+    """A profile file that cannot be used, and why; gpudoc neither crashes on it nor overwrites it."""
 
     path: Path
     reason: str
@@ -75,7 +75,7 @@ def presets() -> Iterator[Stored]:
 
 
 def load(path: Path) -> Profile:
-    """The profile in `path`; GpudocError naming what is wrong with it."""
+    """The profile in `path`; GpudocError says what is wrong if it cannot be used."""
     outcome = _read(path)
     if isinstance(outcome, Unreadable):
         raise GpudocError(
@@ -85,7 +85,7 @@ def load(path: Path) -> Profile:
 
 
 def read(path: Path) -> Profile | None:
-    """The profile in `path`; None where there is none that can be read."""
+    """The profile in `path`; None if there is none or it cannot be read."""
     outcome = _read(path)
     return outcome.profile if isinstance(outcome, Stored) else None
 

@@ -15,7 +15,7 @@ def encoding_of(head: bytes) -> str:
     """The encoding of a text that is not UTF-8, from its beginning: a Chinese or Russian one, else Windows' own.
 
     Most Russian letters are lower case, and most Chinese characters are in the first part of their table; in a wrong
-    encoding, they become capitals, signs or rare characters. Other languages have single letters beyond ASCII, not words.
+    encoding, they become capitals, signs or rare characters. Other languages have only single letters beyond ASCII.
     """
     words = _WORDS_BEYOND_ASCII.findall(head.decode("latin-1"))
     beyond = sum(map(len, words))

@@ -31,7 +31,7 @@ def normal_name(distribution: str) -> str:
 _NOTHING = {"", "n/a", "none", "no cuda", "could not collect", "[n/a]", "not supported", "unknown", "unavailable"}
 
 _RESULTS = ("skip", "pass", "warn", "fail")
-# the target of a build: the local part of pip's version, conda's build string (py3.10_cuda11.7_cudnn8.5.0_0, cpu_py39...)
+# a build's target: the local part of pip's version, conda's build string (py3.10_cuda11.7_cudnn8.5.0_0, cpu_py39...)
 _PIP_BUILD = Pattern(r"\+(?:(cpu|rocm|xpu)|cu(\d+)(\d))")
 _CONDA_BUILD = Pattern(r"(?:^|_)(cpu)(?:_|$)|cuda_?(\d+)\.?(\d)")
 

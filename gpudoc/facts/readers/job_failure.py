@@ -20,7 +20,7 @@ _UNKNOWN = "it is not known which rank failed first"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankKind:
-    """The confidence with which an end of this kind names the first rank, its basis, and its cause if no line proves one."""
+    """How surely, and by what, an end of this kind names the first rank, and its cause if no line proves one."""
 
     id: str
     confidence: float

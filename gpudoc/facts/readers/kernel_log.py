@@ -1,4 +1,4 @@
-"""Kernel log lines in pasted text: the forms that the live reader knows, and the looser forms in which people quote them."""
+"""Kernel log lines in pasted text: the forms that the live reader knows, and the looser forms that people quote."""
 
 from __future__ import annotations
 

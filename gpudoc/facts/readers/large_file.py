@@ -24,7 +24,7 @@ class TooManyPartsError(Exception):
 
 
 def open_regular(path: Path) -> int:
-    """A handle of a regular file; OSError, without waiting, for anything else, such as a pipe that replaced the file."""
+    """A handle of a regular file; OSError, without waiting, for anything else, such as a pipe that replaced it."""
     from gpudoc.reading import HOW_TO_OPEN
 
     handle = os.open(path, HOW_TO_OPEN)

@@ -24,7 +24,7 @@ _INTERESTING = Pattern(
 
 
 def read(lines: Sequence[Line], gather: Gather) -> None:
-    """Put the packages named in the lines into `gather`; a table row counts only below its header or if CUDA-related."""
+    """Put the packages named in the lines into `gather`; a table row counts only below a header or if CUDA-related."""
     in_table = False
     for line in lines:
         text = line.text

@@ -24,7 +24,7 @@ def dump(machine: Machine) -> dict[str, object]:
 
 
 def load(document: Mapping[str, object]) -> Machine:
-    """The machine from `dump`'s result; unknown keys are skipped, a value of the wrong type is Absent with the reason."""
+    """The machine of `dump`'s result; unknown keys are skipped; a value of the wrong type is Absent with a reason."""
     return load_facts(Machine, document)
 
 

@@ -162,7 +162,7 @@ class TraceGather:
         )
 
     def _main_thread(self) -> object:
-        """The thread of the steps, else that of the optimizer, else that of the loader, else the one with most events."""
+        """The thread of the steps, else of the optimizer, else of the loader, else the one with most events."""
         for threads in ([thread for *_, thread in self._steps], [thread for _, thread in self._optimizer]):
             if threads:
                 return threads[0]

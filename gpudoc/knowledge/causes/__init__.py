@@ -1,1 +1,1 @@
-"""The causes: what each is called, means and does, how it is mended and who says so; a file per family."""
+"""The causes: the title, meaning, effect, fix and source of each; a file per family."""

@@ -1,1 +1,1 @@
-"""What doctor says in other languages than English: a file of causes for each, and a table of all other sentences."""
+"""Doctor's texts in languages other than English: a file of causes for each, and a table of all other sentences."""
