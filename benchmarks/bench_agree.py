@@ -1,11 +1,11 @@
-"""Whether two runs of `gpudoc bench --quick` agree: each with the next one, row by row.
+"""Checks whether two runs of `gpudoc bench --quick` agree: each run with the next one, row by row.
 
     python benchmarks/bench_agree.py [--times 6] [--pause 30] [--beside 1] [--full] [--tree DIR] [--record FILE]
 
-Two rows agree when their stated intervals touch. Printed of each pair: how many rows agree and which do not, the
+Two rows agree if their stated intervals touch. For each pair it prints how many rows agree and which do not, the
 median width of an interval as a share of its value, the fewest samples of a row, and how long a run took. `--beside N`
-keeps N busy loops running; `--tree` measures another checkout, as an earlier version. Exit code 1 when fewer rows
-agree than are to (95 % alone, 90 % beside a loop) or a row has fewer than 7 samples.
+keeps N busy loops running; `--tree` measures another checkout, such as an earlier version. Exit code 1 if fewer rows
+agree than should (95 % alone, 90 % beside a loop) or a row has fewer than 7 samples.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LEAST_AGREE, LEAST_AGREE_BESIDE = 0.95, 0.90
 
 @contextlib.contextmanager
 def busy_loops(count: int) -> Iterator[None]:
-    """So many processes that compute all the time, gone afterwards."""
+    """This many processes that compute all the time; they are ended afterwards."""
     loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield
@@ -53,7 +53,7 @@ def measure(tree: pathlib.Path, full: bool) -> dict:
 
 
 def key(row: dict) -> str:
-    """What names a row."""
+    """The name of a row."""
     return " ".join([row["name"], *(f"{name}={value}" for name, value in sorted(row["parameters"].items()))])
 
 
@@ -63,7 +63,7 @@ def rows_of(document: dict) -> dict[str, dict]:
 
 
 def compare(old: dict, new: dict) -> dict:
-    """One pair: how many rows both have, which disagree and by how much, and the rows that only one has."""
+    """One pair of runs: how many rows both have, which disagree and by how much, and the rows that only one has."""
     before, now = rows_of(old), rows_of(new)
     both = [name for name in now if name in before]
     apart = {
@@ -88,7 +88,7 @@ def describe(document: dict) -> dict:
 
 
 def main() -> int:
-    """Run as often as asked, compare each with the next, print and keep what was found."""
+    """Run as often as asked, compare each run with the next, print and keep the results."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--times", type=int, default=6)
     options.add_argument("--pause", type=float, default=30.0)

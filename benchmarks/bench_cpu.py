@@ -1,12 +1,12 @@
-"""gpudoc bench on this CPU beside other ways of measuring the same, in one dated record.
+"""Compares gpudoc bench on this CPU with other ways of measuring the same, in one dated record.
 
     python benchmarks/bench_cpu.py [--runs 10] [--quick] [--no-record]
 
-1. memory copy and triad beside a STREAM-like program in C, compiled here with gcc -O3 -march=native -fopenmp,
+1. memory copy and triad against a STREAM-like program in C, compiled here with gcc -O3 -march=native -fopenmp,
    best of alternating runs of each, because one binary can differ by half between two runs;
-2. matmul beside the best that torch reaches in a plain loop over the same sizes, alternating;
+2. matmul against the best that torch reaches in a plain loop over the same sizes, alternating;
 3. two full runs in a row: how many rows agree within the intervals that they state themselves;
-4. ceilings computed for published GPUs beside their data sheets.
+4. ceilings computed for published GPUs against their data sheets.
 
 About five minutes on two cores. Run it on an idle machine; what else ran is in the record.
 """

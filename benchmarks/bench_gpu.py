@@ -1,4 +1,4 @@
-"""gpudoc bench on this GPU beside the methods of nvbandwidth and mamf-finder, done again here, and beside itself.
+"""Compares gpudoc bench on this GPU with the methods of nvbandwidth and mamf-finder, repeated here, and with itself.
 
     python -m benchmarks.bench_gpu
 
@@ -96,7 +96,7 @@ def bench(folder, name):
 
 
 class MissingError(Exception):
-    """What bench measured lacks a row that is to be compared."""
+    """The bench result lacks a row that should be compared."""
 
 
 def row(rows, name, **parameters):
@@ -115,7 +115,7 @@ def spread(one):
 
 
 def compare(name, theirs, ours, again, most):
-    """Three comparisons of a row: beside the other method, with its own second run, and its spread as a failure."""
+    """Three comparisons of a row: with the other method, with its own second run, and its spread as a failure."""
     low = 0.97 if most < 0.02 else 0.95
     yield Comparison(name=name, guessed=theirs, measured=ours["value"], unit=ours["unit"], low=low, high=2 - low)
     yield Comparison(
@@ -142,7 +142,7 @@ def main():
 
 
 def compare_all(result):
-    """Fills `result`; MissingError where bench refused what is to be compared."""
+    """Fills `result`; MissingError if bench refused a row that should be compared."""
     with tempfile.TemporaryDirectory() as folder:
         first, second = bench(folder, "first"), bench(folder, "second")
     copies = copies_by_nvbandwidth()

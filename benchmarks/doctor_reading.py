@@ -1,11 +1,11 @@
-"""How long and with how much memory `gpudoc doctor` reads what is ordinary, large or broken, and compares a fleet.
+"""How much time and memory `gpudoc doctor` takes to read ordinary, large and broken files, and to compare a fleet.
 
     python benchmarks/doctor_reading.py [--runs 3] [--before CHECKOUT] [--texts FOLDER] [--no-record]
 
 Each input is made here, read in a separate process (`gpudoc doctor FILE --json`), median of the runs; the start of an
-empty command (`gpudoc --version`) is measured between them, as the part that is not reading. Beside them the CPU time
-of importing what judges, and of one text among many in one process: each example of the signatures, or each `input` of
-the YAML in FOLDER. With --before the same is asked of another checkout in turn, so that a busy machine slows both.
+empty command (`gpudoc --version`) is measured between them, as the part that is not reading. It also measures the CPU
+time of importing the judging code, and of one text among many in one process: each example of the signatures, or each
+`input` of the YAML in FOLDER. With --before, another checkout does the same in turn, so that a busy machine slows both.
 Targets: 200 MB, a line of 10 MB and every broken file within 5 s and 500 MB; 64 reports within 2 s; 5 ms a text; 1 s
 for a text that holds every message doctor knows.
 """
@@ -129,7 +129,7 @@ def inputs(folder: pathlib.Path) -> dict[str, tuple[list[str], str]]:
 
 
 def run(arguments: list[str], tree: pathlib.Path) -> tuple[float, str]:
-    """Seconds and everything said by one command of a checkout."""
+    """Seconds and all output of one command of a checkout."""
     began = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-m", "gpudoc", *arguments], capture_output=True, text=True, cwd=tree, check=False
@@ -138,7 +138,7 @@ def run(arguments: list[str], tree: pathlib.Path) -> tuple[float, str]:
 
 
 def cost(arguments: list[str], tree: pathlib.Path) -> tuple[int, float]:
-    """Peak resident bytes and CPU seconds of one command, as the kernel counts them, whatever else runs."""
+    """Peak resident bytes and CPU seconds of one command, as the kernel counts them, no matter what else runs."""
     code = (
         "import resource,subprocess,sys;subprocess.run([sys.executable,'-m','gpudoc',*sys.argv[1:]],"
         "stdout=subprocess.DEVNULL,stderr=subprocess.DEVNULL);"
@@ -171,7 +171,7 @@ def in_one_process(runs: int, texts: list[str], trees: list[pathlib.Path], folde
 
 
 def reading(runs: int, trees: list[pathlib.Path], folder: pathlib.Path) -> tuple[list[str], float]:
-    """Rows of the inputs, each of its own process, the checkouts in turn; and the seconds of an empty command."""
+    """Rows of the inputs, each from a separate process, the checkouts in turn; and the seconds of an empty command."""
     rows, empty = [], []
     for label, (files, expected) in inputs(folder).items():
         arguments = ["doctor", *files, "--json"]

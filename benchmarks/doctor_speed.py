@@ -1,4 +1,4 @@
-"""`gpudoc doctor` beside `python -m torch.utils.collect_env`: how long, and how many facts.
+"""Compares `gpudoc doctor` with `python -m torch.utils.collect_env`: the time, and the number of facts.
 
 Rounds are interleaved, so that a busy machine slows both; ratios are of medians.
 

@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 def largest_of(fits, low, high, around):
     """(the largest batch that fits, every answer): a bisection between two guesses, then all batches around its end.
 
-    `fits` says whether one batch fits, in a separate process; nothing is asked twice.
+    `fits` says whether one batch fits, in a separate process; no batch is tried twice.
     """
     answers = {}
 
@@ -36,7 +36,7 @@ def largest_of(fits, low, high, around):
 
 
 class Parts:
-    """The rows of one results file; without a file they live as long as the run."""
+    """The rows of one results file; without a file, they last as long as the run."""
 
     def __init__(self, place, budget_s=None):
         self.place = place
@@ -62,7 +62,7 @@ class Parts:
             os.fsync(file.fileno())
 
     def time_is_up(self):
-        """Whether the slice of time given to this run is over; what is begun is finished."""
+        """Whether the slice of time given to this run is over; a row that was begun is finished."""
         return self._ends is not None and time.monotonic() > self._ends
 
     def about(self):

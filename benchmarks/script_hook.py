@@ -1,11 +1,11 @@
-"""What the inside costs a script: microseconds a step, and milliseconds at its start, beside the bare script.
+"""The cost of gpudoc inside a script: microseconds a step, and milliseconds at its start, against the bare script.
 
     python benchmarks/script_hook.py [--steps 20000] [--rounds 7] [--record]
 
 A step here is one batch drawn and one optimizer step, of a script that does next to nothing else: two tensors of eight
 rows, a parameter of one number. Bare and watched stretches alternate within one process, so that they share its state;
-the hook is switched by what it looks at itself when it steps aside. The start is `python -c "import torch"`, with the
-inside on its path and without, alternating. All are seconds of the processor, so that other work on the machine counts
+the switch is the one that the hook itself reads to step aside. The start is `python -c "import torch"`, with and
+without gpudoc's inside on its path, alternating. All figures are CPU seconds, so that other work on the machine counts
 little.
 """
 

@@ -1,14 +1,14 @@
-"""The loader that `gpudoc tune -- COMMAND` chooses, beside the best of a grid, on data sets that wait.
+"""Compares the loader that `gpudoc tune -- COMMAND` chooses with the best of a grid, on data sets that wait.
 
 python benchmarks/script_loader.py [--sets 3ms,skewed,...] [--rounds 2] [--duel 5] [--budget 300] [--record FILE]
 python benchmarks/script_loader.py --sets mlp-256,... --loops 1,2 --workers 0,2,4,8,16 --prefetch 2 --rounds 1 --duel 3
 
-Each data set is a script of its own that knows nothing of gpudoc; what takes time waits instead of computing, so that
+Each data set is a separate script that knows nothing of gpudoc; the slow parts wait instead of computing, so that
 many workers help on few CPUs. Truth: every cell of workers x prefetch is a launch of the script; all take turns in a
 shuffled order, a cell's figure is the fastest of its launches, and the better half goes through all rounds. The best of
-so many is partly the luckiest: it and the choice then take turns anew, and the medians of these launches are compared.
-The search runs first and sees none of it. With `--loops` it runs once beside each such number of busy loops, and what
-it chose there, with how threads wait, is held against the best cell after they have ended. Sets named `mlp` compute
+so many is partly the luckiest: it and the choice then take turns again, and the medians of these launches are compared.
+The search runs first and sees none of it. With `--loops`, it runs once beside each such number of busy loops, and its
+choice there, with how threads wait, is compared with the best cell after the loops have ended. Sets named `mlp` compute
 their step with OpenMP's threads, which spin while a loop has the CPU of the thread they wait for.
 """
 
@@ -69,7 +69,7 @@ for epoch in range(100):
         time.sleep({step})
 """
 MLP = "torch.nn.Sequential(torch.nn.Linear({width}, {hidden}), torch.nn.ReLU(), torch.nn.Linear({hidden}, 1))"
-# name -> seconds of a sample (may draw), batch, seconds of a step besides its model's, numbers in one, hidden units
+# name -> seconds of a sample (may draw), batch, seconds of a step without its model's, numbers in one, hidden units
 SETS: dict[str, tuple[str, int, float, int, int]] = {
     "3ms": ("0.003", 16, 0.020, 16, 0),
     "10ms": ("0.010", 8, 0.030, 16, 0),
@@ -90,7 +90,7 @@ SETS: dict[str, tuple[str, int, float, int, int]] = {
 WORKERS, PREFETCH = "0,1,2,3,4,6,8,12", "2,4"
 COLUMNS = ("data set", "loops", "chosen (said)", "its step", "best cell", "its step", "share of best")
 COLUMNS += ("over no workers", "launches", "search")
-# of the best cell's pace, from here on a choice made beside other work counts as right
+# the share of the best cell's pace from which a choice made beside other work counts as right
 RIGHT_SHARE = 0.8
 
 
@@ -115,7 +115,7 @@ def cells(workers: str, prefetch: str) -> list[Loader]:
 
 
 def step_s(launches: Launches, side: Side, turn: int) -> float:
-    """Seconds of a step in one launch; infinite where it failed."""
+    """Seconds of a step in one launch; infinite if it failed."""
     feed, variant = side
     request = TrialRequest(
         kind="loader", batches=(), feed=feed, variant=variant, steps=24, seconds_per_batch=3.0, repeat=turn
@@ -146,7 +146,7 @@ def duel(launches: Launches, sides: Sequence[Side], times: int) -> list[float]:
 
 @contextlib.contextmanager
 def busy(loops: int) -> Iterator[None]:
-    """So many loops that are nobody's children: the search, which runs in this process, counts children as its own."""
+    """This many busy loops that are nobody's children: the search runs in this process, and counts its children."""
     line = [sys.executable, "-c", "while True: pass"]
     shell = ["sh", "-c", f"{shlex.join(line)} >/dev/null 2>&1 & echo $!"]
     pids = [int(subprocess.run(shell, capture_output=True, text=True, check=True).stdout) for _ in range(loops)]
@@ -158,7 +158,7 @@ def busy(loops: int) -> Iterator[None]:
 
 
 def search(words: tuple[str, ...], budget_s: int, loops: int) -> Choice:
-    """What a fresh search chooses beside so many busy loops."""
+    """The choice of a fresh search beside this many busy loops."""
     asked = SearchOptions(command=words, only="loader", budget=f"{budget_s}s", fresh=True, in_place=True)
     with busy(loops):
         found = run(asked)
@@ -200,7 +200,7 @@ def case(name: str, options: argparse.Namespace) -> Iterator[Row]:
 
 
 def main() -> None:
-    """Print the table, and write it where a record was asked for."""
+    """Print the table, and write it if a record was asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", default=",".join(name for name in SETS if not name.startswith("mlp")))
     parser.add_argument("--rounds", type=int, default=2)

@@ -1,4 +1,4 @@
-"""What `gpudoc train -- COMMAND` costs: pairs of the same script, bare and run by gpudoc, taking turns.
+"""The cost of `gpudoc train -- COMMAND`: pairs of the same script, bare and run by gpudoc, taking turns.
 
     python benchmarks/script_overhead.py [--pairs 10] [--record FILE] [--results FILE [--resume] [--budget SECONDS]]
 
@@ -6,7 +6,7 @@ Each script says how long its own work took, without its imports: steps that com
 loader with two workers, and 64 MiB of output at once. It does the same several times, and `work` is the fastest, since
 bursts on the machine only slow it; CPU time is the least of them too. `whole` is the time until the command has ended
 as its caller sees it, so that gpudoc's own start counts. Output goes into a pipe
-that is read at once. How busy the machine was is told with the result.
+that is read at once. The result says how busy the machine was.
 """
 
 import argparse

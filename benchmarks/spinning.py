@@ -1,13 +1,14 @@
-"""How long OpenMP's threads should spin while they wait: training steps per second by libgomp's GOMP_SPINCOUNT, with
-nothing and with busy loops beside them.
+"""How long OpenMP's threads should spin while they wait: training steps per second by libgomp's GOMP_SPINCOUNT.
+
+The steps run alone and beside busy loops.
 
     python benchmarks/spinning.py [--rounds 8] [--seconds 1.0] [--loads 0,1,2] [--counts default,0,1000] [--record FILE]
 
-One process for each count trains each net whenever it is its turn, so that all counts meet the same neighbours; the
+One process for each count trains each net in its turn, so that all counts have the same neighbours; the
 others sleep meanwhile. A figure is the median over rounds of the ratio to the default count in the same round and with
-the same load, and in the last table the ratio to the same count with nothing beside it. What else the machine does is
-in the load average of the record. With --ahead, as root, what trains is scheduled ahead of all of that, as if the
-machine were idle: nothing else runs for these seconds. It is for no loops, which would come last.
+the same load, and in the last table the ratio to the same count with nothing beside it. The load average in the
+record shows what else the machine does. With --ahead, as root, the training is scheduled ahead of all of that, as if
+the machine were idle: nothing else runs for these seconds. It does not suit loops, which would come last.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ COUNTS = ("default", "0", "300", "1000", "3000", "10000", "30000", "100000")
 
 
 class Trainer:
-    """A process that trains when it is told to, with one spin count."""
+    """A process that trains on request, with one spin count."""
 
     def __init__(self, count: str, threads: int) -> None:
         known = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_", "KMP_"))}
@@ -125,7 +126,7 @@ def measure(options: argparse.Namespace) -> tuple[dict, list[float]]:
                 busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(load)]
                 try:
                     for net in NETS:
-                        # no count is always the first after a change of load
+                        # so that no count always comes first after a change of load
                         order = list(trainers)[number % len(trainers) :] + list(trainers)[: number % len(trainers)]
                         for count in order:
                             found[load, net, count].append(trainers[count].train(net, options.seconds))
@@ -165,7 +166,7 @@ def tables(found: dict, options: argparse.Namespace) -> str:
 
 
 def chosen(found: dict, counts: list[str], loads: list[int]) -> list[str]:
-    """What gpudoc asks for by the load at its start, of what it does alone."""
+    """The rate with the spin count that gpudoc chooses by the load at its start, as a share of its rate alone."""
     if not {SPINS, SPINS_IN_A_CROWD} <= set(counts) or 0 not in loads:
         return []
     lines = ["", "## As gpudoc chooses at its start, of what it does alone", ""]

@@ -1,9 +1,9 @@
-"""How long gpudoc takes to start, beside the bare imports of what it cannot do without, in turns in one run.
+"""How long gpudoc takes to start, compared with the bare imports that it cannot do without, in turns in one run.
 
 python benchmarks/startup.py [--rounds 15] [--log train.log]
 
-`--help` beside `import typer, rich.console`, and `doctor FILE` of an ordinary log beside the same with yaml: wall and
-CPU seconds, the median of the rounds' ratios. Byte code is there for both: the first round is not counted.
+`--help` against `import typer, rich.console`, and `doctor FILE` of an ordinary log against the same with yaml: wall and
+CPU seconds, the median of the rounds' ratios. Both have their byte code: the first round is not counted.
 """
 
 import argparse
@@ -29,7 +29,7 @@ PyTorch, and 310.00 MiB is reserved by PyTorch but unallocated.
 HELP = [sys.executable, "-m", "gpudoc", "--help"]
 BARE = [sys.executable, "-c", "import typer, rich.console"]
 WITH_YAML = [sys.executable, "-c", "import typer, rich.console, yaml"]
-# what a shell sets for tests would leave our own byte code out and not that of installed packages
+# a shell's setting for tests would remove our own byte code but not that of installed packages
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
@@ -38,13 +38,13 @@ def cost(command):
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(command, stdout=subprocess.DEVNULL, env=ENVIRONMENT, check=False)
     wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
-    # doctor answers 1 where something is wrong
+    # doctor's exit code is 1 if something is wrong
     assert done.returncode in {0, 1}, command
     return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def compare(name, command, bare, rounds):
-    """Print a command's seconds beside those of the bare imports."""
+    """Print a command's seconds next to those of the bare imports."""
     pairs = [(cost(command), cost(bare)) for _ in range(rounds + 1)][1:]
     for kind, place in (("wall", 0), ("CPU", 1)):
         ours, theirs = ([pair[side][place] for pair in pairs] for side in (0, 1))

@@ -1,4 +1,4 @@
-"""How long doctor takes for a large trace and how much memory, beside reading the same file with json.load.
+"""How much time and memory doctor takes for a large trace, compared with reading the same file with json.load.
 
     python benchmarks/trace_reading.py [--megabytes 500] [--repeat 2] [--nsys]
 
@@ -55,7 +55,7 @@ def write_lines(path: Path, megabytes: int) -> int:
 
 
 def write(path: Path, megabytes: int) -> int:
-    """A trace of that size from repeated steps; how many events it has."""
+    """Write a trace of that size from repeated steps; returns how many events it has."""
     made, length = steps()
     count = 0
     with path.open("w") as file:
@@ -72,7 +72,7 @@ def write(path: Path, megabytes: int) -> int:
 
 
 def measure(command: list[str], path: Path) -> tuple[float, float]:
-    """Seconds of the wall and the largest resident set in MiB."""
+    """Wall seconds and the largest resident set in MiB."""
     began = time.perf_counter()
     child = subprocess.Popen([*command, str(path)], stdout=subprocess.DEVNULL)
     _, status, used = os.wait4(child.pid, 0)

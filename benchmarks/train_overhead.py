@@ -1,18 +1,19 @@
-"""What a trainer adds to a step: gpudoc, Fabric, Accelerate and Lightning against a bare loop, interleaved.
+"""The time that a trainer adds to a step: gpudoc, Fabric, Accelerate and Lightning against a bare loop, interleaved.
 
     python benchmarks/train_overhead.py [--rounds 400] [--step-ms 0,1,5,20] [--peers] [--record]
     python benchmarks/train_overhead.py --whole 10 [--loops 0,1] [--hidden 2048] [--step-ms 0] [--threads 1,2]
 
-All loops run in one process and take turns of STRETCH steps, in an order that rotates: a virtual machine's speed drifts
-by more within seconds than what is looked for. What a loop adds is the median over rounds of its turn less the bare
-loop's. The bare loop is what a person writes: zero_grad, forward, backward, step over a DataLoader, the loss read every
-10th step. Every loop has the same model, data, loss function, optimizer (fused AdamW) and thread count. `--step-ms`
-sleeps inside the model to make longer steps.
+All loops run in one process and take turns of STRETCH steps, in an order that rotates: within seconds, a virtual
+machine's speed drifts by more than the differences sought. What a loop adds is the median over rounds of its turn less
+the bare loop's. The bare loop is what a person writes: zero_grad, forward, backward, step over a DataLoader, the loss
+read every 10th step. Every loop has the same model, data, loss function, optimizer (fused AdamW) and thread count.
+`--step-ms` sleeps inside the model to make longer steps.
 
-With `--whole` processes are compared instead, as a user would: pairs of whole runs of `--steps` steps, one right after
-the other and every second pair the other way round, timed by the clock of the process that started them, from the
-step after WARM_UP turns to the last one; gpudoc's threads wait as in its command. `--hidden` units make steps longer
-that compute, and `--loops` busy loops run beside all of it. In a row, `of_bare` are quartiles over the pairs.
+With `--whole`, processes are compared instead, as a user would: pairs of whole runs of `--steps` steps, one right
+after the other and every second pair the other way round, timed by the clock of the process that started them, from
+the step after WARM_UP turns to the last one; gpudoc's threads wait as in its command. More `--hidden` units make the
+computation of a step longer, and `--loops` busy loops run beside all of it. In a row, `of_bare` are quartiles over the
+pairs.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from torch.nn import functional  # noqa: E402
 from gpudoc.process.openmp import SPINS  # noqa: E402
 
 STRETCH = 50
-# turns of each loop before the first that counts
+# turns of each loop before the first one that counts
 WARM_UP = 2
 MODULE = '''
 import time
@@ -169,7 +170,7 @@ def accelerate_loop(module, steps, seconds):
 
 
 def lightning_loop(module, steps, seconds):
-    """Lightning's Trainer, which is no generator: it runs in a thread, and waits there between its turns."""
+    """Lightning's Trainer, which is not a generator: it runs in a thread, and waits there between its turns."""
     import lightning
 
     mine, theirs = threading.Semaphore(0), threading.Semaphore(0)
@@ -229,7 +230,7 @@ def in_turns(
             next(running[name])
             if turn >= WARM_UP:
                 times[name].append((time.perf_counter() - began) / STRETCH)
-        # so that each loop comes after each other one
+        # so that each loop comes after each of the others
         next(names)
     for loop in running.values():
         for _ in loop:
@@ -257,7 +258,7 @@ def one_run(name: str, options: argparse.Namespace, seconds: float) -> None:
 
 
 def timed_run(name: str, options: argparse.Namespace, step_ms: float, threads: int) -> tuple[float, float]:
-    """Seconds a step between the two marks of a process, and seconds of all of it, by the clock of this one."""
+    """Seconds a step between the two marks of a process, and seconds of the whole process, by the clock of this one."""
     words = ["--one", name, "--steps", str(options.steps), "--hidden", str(options.hidden), "--step-ms", str(step_ms)]
     spins = {} if name == "bare" else {"GOMP_SPINCOUNT": SPINS}
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), **spins}

@@ -1,4 +1,4 @@
-"""Where the training benchmarks write what they measured: dated, with commit, versions and machine, without names."""
+"""Writes what the training benchmarks measured: dated, with commit, versions and machine, without names."""
 
 from __future__ import annotations
 

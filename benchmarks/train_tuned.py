@@ -1,4 +1,4 @@
-"""Tuned against defaults: what a profile is worth on a built-in workload, as a ratio.
+"""Tuned against defaults: the gain from a profile on a built-in workload, as a ratio.
 
     python benchmarks/train_tuned.py --model quickstart --profile FILE [--steps 30] [--rounds 3] [--record]
 
@@ -27,7 +27,7 @@ from tests.train.support import command, environment, metrics  # noqa: E402
 
 
 def rate(model: str, device: str, steps: int, arguments: tuple[object, ...]) -> float:
-    """Samples a second over the logged steps but the first."""
+    """Samples a second over all logged steps except the first."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="train-tuned-"))
     line = command("--model", model, "--device", device, "--steps", steps, "--run-dir", folder / "run", *arguments)
     more = ("--no-preflight", "--set", "checkpoint_every=0", "--set", "eval_every=1000000", "--set", "log_every=5")

@@ -3,10 +3,10 @@
     python benchmarks/tune_budget.py [--loads 0,1,2] [--only NAME,...] [--results rows.jsonl [--resume]] [--record FILE]
 
 Each of the 20 is searched once for each number of busy loops beside it. Six hang, for ever and without a word, once
-their loader has 4, 8 or 16 workers. A search is within its budget when it ends after no more than a tenth of it
-besides, or ten seconds where that is more, measured around the whole command. `answered` says that it ended with a
-profile; a budget that the machine is too slow for ends with exit code 2 and a longer one, which is no answer but is
-within the budget. Everything is made in a temporary folder.
+their loader has 4, 8 or 16 workers. A search is within its budget if it exceeds it by at most a tenth,
+or by ten seconds if that is more, measured around the whole command. `answered` says that it ended with a
+profile; if the machine is too slow for a budget, the search ends with exit code 2 and names a longer one, which is not
+an answer but is within the budget. Everything is made in a temporary folder.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from in_parts import Parts, add_options, open_parts
 
 ROOT = Path(__file__).resolve().parents[1]
 BUSY = "while True: pass"
-# a search that is far beyond its budget is ended, and not within
+# a search that is far beyond its budget is ended, and counts as not within it
 MOST_TIMES = 4
 WORK = """
 import os, time, torch
@@ -72,7 +72,7 @@ optimizer: {target: "torch.optim:AdamW", args: {lr: 1.0e-3}}
 
 @dataclass(frozen=True)
 class Work:
-    """One script or config: what its data and its step cost, and from how many workers on it hangs."""
+    """One script or config: the cost of its data and of its step, and the number of workers from which it hangs."""
 
     name: str
     is_script: bool

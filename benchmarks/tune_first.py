@@ -3,8 +3,8 @@
     python benchmarks/tune_first.py [--imports 10] [--budgets 60,300] [--interrupt] [--record FILE]
 
 The script waits before its first step as long as slow imports do, and its data wait for each sample. The clock is that
-of this process: it stamps each line that the command says as it comes. With `--interrupt` SIGTERM comes once something
-was proposed, and what is written then is read. Everything is made in a temporary folder.
+of this process: it stamps each line of the command's output. With `--interrupt`, SIGTERM comes once something
+was proposed, and the file written then is read. Everything is made in a temporary folder.
 """
 
 from __future__ import annotations

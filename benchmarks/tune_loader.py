@@ -1,4 +1,4 @@
-"""The tuned loader beside the best of a full grid and beside what others suggest, on five data sets.
+"""Compares the tuned loader with the best of a full grid and with the suggestions of others, on five data sets.
 
 python benchmarks/tune_loader.py [--datasets cheap,decode,...] [--rounds 15] [--cell-seconds 0.5] [--loadtune PATH]
 
@@ -184,7 +184,7 @@ def suggested_by_loadtune(command, folder, name):
 
 
 def measure_grid(workload, batch, settings, picks, options):
-    """Seconds per step of each setting, and the cells that were timed to the end, among which the best is sought.
+    """Seconds per step of each setting, and the cells that were timed to the end, from which the best is taken.
 
     All take turns; the slower half drops out after a third of the rounds, all but four and the picks after another.
     """
@@ -214,7 +214,7 @@ def time_once(session, setting, guess, rows, options):
 
 
 def run_off(workload, batch, grid, settings, options):
-    """Seconds per step of the grid's best and of the picks in rounds of their own, where its luck counts no more."""
+    """Seconds per step of the grid's best and of the picks in separate rounds, where its luck no longer counts."""
     rows = {setting: [] for setting in settings}
     draw = random.Random(1)
     with LoaderSession(Open(loaded=workload, batch_size=batch, device="cpu")) as session:

@@ -1,13 +1,13 @@
-"""What `gpudoc tune` chooses beside other work: planted differences, with busy loops or memory traffic beside.
+"""The choices of `gpudoc tune` while other work runs: planted differences, beside busy loops or memory traffic.
 
     python benchmarks/tune_noise.py [--runs 20] [--loads 0,1,2,memory] [--results rows.jsonl] [--record FILE]
 
 The step of `planted` takes 23 % less CPU time in a process with the exact allocator, so that this lever, which every
 CPU tries, is worth 1.3 times the speed; that of `equal` takes the same. Each run is a whole `gpudoc tune --only speed`
-with a journal of its own, from one line to one row of `--results`: a run that is cut off is made again, and what is
-there is not; rows of another commit do not count. Right: `exact` for `planted`, `default` for `equal`. Wrong and said:
-the other one, with the doubt on the first screen. Wrong and not said must not happen. Nothing but the answer is
-searched: one batch, and an optimizer that has no lever of its own.
+with a separate journal, and makes one row of `--results`: a run that is cut off is repeated, and a run with a row is
+not; rows of another commit do not count. Right: `exact` for `planted`, `default` for `equal`. Wrong and said:
+the other answer, with the doubt on the first screen. Wrong and not said must not happen. Nothing but the answer is
+searched: one batch, and an optimizer without its own lever.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ LOADS = {"0": (), "1": (BUSY,), "2": (BUSY, BUSY), "memory": (TRAFFIC,)}
 
 
 def search(name: str) -> dict[str, object]:
-    """What one search in a folder of its own chose, whether it said a doubt, and the seconds that it took."""
+    """The choice of one search in a separate folder, whether it expressed doubt, and the seconds that it took."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "mine.py").write_text(MODULE)
         Path(folder, "cfg.yaml").write_text(CONFIG.format(name=name))
         command = [sys.executable, "-m", "gpudoc", "tune", "--model", "cfg.yaml", "--device", "cpu", "--only", "speed"]
-        # a product that waits for a team of threads, one of which has no CPU, outweighs what is planted
+        # if a product waits for a team of threads and one of them has no CPU, that outweighs the planted difference
         environment = {**os.environ, "XDG_DATA_HOME": folder, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
         done = subprocess.run(
             [*command, "--max-batch", "1", "--budget", "90s", "--json"],
@@ -98,7 +98,7 @@ def search(name: str) -> dict[str, object]:
 
 
 def measure(parts: Parts, load: str, runs: int) -> None:
-    """The searches that are still missing beside one load; both nets in turns."""
+    """Run the searches that are still missing beside one load; both nets in turns."""
     with contextlib.ExitStack() as stack:
         for code in LOADS[load]:
             beside = stack.enter_context(subprocess.Popen([sys.executable, "-c", code]))

@@ -1,14 +1,14 @@
-"""The seconds of `gpudoc tune --goal largest --only batch` beside those of Lightning's batch size finder (binsearch).
+"""Compares the seconds of `gpudoc tune --goal largest --only batch` with Lightning's batch size finder (binsearch).
 
     python benchmarks/tune_peer.py run [--only mlp,conv] [--limits 448,512] [--checkpointing auto] [--device cuda]
                                        [--tree DIR]
     python benchmarks/tune_peer.py record       # the table as Markdown, under records/
 
 Both run whole commands in fresh processes, imports and all, in turns: the same net, optimizer, data, allocator and
-limit. Lightning's finder takes the net as it is, and so does ours while activation checkpointing is `off`; with `auto`
-ours also looks whether it lets more fit. `--device cuda` is one GPU, which may be the stand-in's (tests/standin): with
-STANDIN_MATH=0 its seconds are those of launches and of Python alone. `--tree` is another commit's. Answers are appended
-to records/tune_peer.jsonl. Needs the package lightning.
+limit. Lightning's finder takes the net as it is, and so does ours while activation checkpointing is `off`; with `auto`,
+ours also checks whether checkpointing lets more fit. `--device cuda` is one GPU, which may be the stand-in's
+(tests/standin): with STANDIN_MATH=0 its seconds are those of launches and of Python alone. `--tree` is another
+commit's. Answers are appended to records/tune_peer.jsonl. Needs the package lightning.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def timed(line: list[str], folder: str, environment: dict[str, str]) -> tuple[su
 
 
 def command(folder: str, limit_mib: int, source: str, device: str, package: Path) -> dict:
-    """What `gpudoc tune --goal largest --only batch` of the tree `package` found, from its first import to its last."""
+    """The result of `gpudoc tune --goal largest --only batch` of the tree `package`, from first import to last."""
     line = [sys.executable, "-m", "gpudoc", "tune", "--model", source, "--device", device, "--goal", "largest"]
     line += ["--only", "batch", "--memory-limit", f"{limit_mib}MiB", "--fresh", "--budget", "1h", "--json"]
     line += ["--out", "tuned.yaml"]
@@ -101,10 +101,10 @@ def command(folder: str, limit_mib: int, source: str, device: str, package: Path
 
 
 def lightning(folder: str, limit_mib: int, kind: str, device: str) -> dict:
-    """What Lightning's binsearch found in a process with the same allocator, from its first import to its last.
+    """The result of Lightning's binsearch in a process with the same allocator, from its first import to its last.
 
-    On a CPU it may have so much more memory as importing Lightning takes on top of PyTorch. That is generous, since our
-    trials import more than PyTorch too: where it finds 7782 it never met the limit, but stopped at 8192 and took off
+    On a CPU it may have as much more memory as importing Lightning takes on top of PyTorch. That is generous, since our
+    trials import more than PyTorch too: if it finds 7782, it never met the limit, but stopped at 8192 and took off
     5 %.
     """
     from gpudoc.process.allocator import MALLOC
@@ -153,7 +153,7 @@ def keep(row: dict) -> None:
 
 
 def commit(tree: Path) -> str:
-    """The commit of the tree that is measured; BENCHMARKED_COMMIT where that is no checkout."""
+    """The commit of the tree that is measured; BENCHMARKED_COMMIT if that is not a checkout."""
     line = ["git", "rev-parse", "--short", "HEAD"]
     done = subprocess.run(line, capture_output=True, text=True, check=False, cwd=tree)
     return os.environ.get("BENCHMARKED_COMMIT") or done.stdout.strip()

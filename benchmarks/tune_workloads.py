@@ -58,7 +58,7 @@ KINDS = ("mlp", "conv", "transformer")
 
 
 def write_workload(folder: Path, kind: str, count: int = 200_000, **train: object) -> Path:
-    """cfg.yaml of one of `KINDS` in `folder`; `train` adds to what it says of training."""
+    """cfg.yaml of one of `KINDS` in `folder`; `train` adds to its training section."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "tune_models.py").write_text(MODULE)
     config = {

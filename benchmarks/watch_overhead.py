@@ -5,8 +5,8 @@
 
 Two cases: a job that leaves CPUs idle (one thread), and one that fills them all (as many loader workers as CPUs,
 busy). Each pair measures one running job: `seconds` alone and `seconds` watched, the order changing from pair to pair,
-so that slow drift of the machine falls on both; the cases take turns too. How busy the machine was is told with the
-result. With --results every pair is kept as it ends, --resume goes on after them, and --budget makes slices.
+so that slow drift of the machine falls on both; the cases take turns too. The result says how busy the machine
+was. With --results every pair is kept as it ends, --resume goes on after them, and --budget makes slices.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What action.yml runs: doctor on a log, as a step summary, annotations at the lines of the code, and SARIF.
+"""The program of action.yml: runs doctor on a log, and writes a step summary, annotations at lines of code, and SARIF.
 
 It reads $GPUDOC_LOG, $GPUDOC_SARIF and $GPUDOC_FAIL, and writes to $GITHUB_STEP_SUMMARY and $GITHUB_OUTPUT.
 """
@@ -19,7 +19,7 @@ _REFUSED = 2
 
 
 def main() -> int:
-    """The exit code of the step: doctor's where it could not read the log or the step may fail, else 0."""
+    """The exit code of the step: doctor's if it could not read the log or the step may fail, else 0."""
     sarif = Path(os.environ.get("GPUDOC_SARIF") or "gpudoc.sarif")
     logs = os.environ.get("GPUDOC_LOG", "").split()
     if not logs:
@@ -39,7 +39,7 @@ def main() -> int:
 
 
 def annotations(results: list[dict[str, Any]]) -> Iterator[str]:
-    """A workflow command for each result, at its file and line where it has one."""
+    """A workflow command for each result, at its file and line if it has one."""
     for result in results:
         place = [("title", f"gpudoc: {result['ruleId']}")]
         for location in result.get("locations", ())[:1]:
@@ -50,7 +50,7 @@ def annotations(results: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _escaped(text: str, also: str = "") -> str:
-    """What a runner decodes again; a line end, and in a property a colon and a comma, would end it."""
+    """The text, escaped for the runner: a line end would end it, and so would a colon or a comma in a property."""
     for sign in "%\r\n" + also:
         text = text.replace(sign, f"%{ord(sign):02X}")
     return text

@@ -2,7 +2,7 @@
 
     python tools/demo.py [--folder demo] [--budget 90s]
 
-Each command is the one that a person would type, and is shown as such. Run again, it goes on where it stopped.
+Each command is the one that a person would type, and is shown as such. A second run goes on where the first stopped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Document = dict[str, Any]
 
 
 def main() -> int:
-    """Run the four commands in a folder and say what came out; the exit code of the first that failed, else 0."""
+    """Run the four commands in a folder and say what came out; exits with the code of the first that failed, else 0."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--folder", type=Path, default=Path("demo"))
     options.add_argument("--budget", default="90s", help="time for tuning")
@@ -46,7 +46,7 @@ def main() -> int:
 
 
 def run(folder: Path, *arguments: str, allowed: tuple[int, ...] = (0,)) -> None:
-    """Show a gpudoc command, run it in `folder`, and end with its exit code when that is not among `allowed`."""
+    """Show a gpudoc command, run it in `folder`, and end with its exit code if that is not among `allowed`."""
     print(f"\n$ gpudoc {shlex.join(arguments)}", flush=True)
     done = subprocess.run([sys.executable, "-m", "gpudoc", *arguments], cwd=folder, check=False)
     if done.returncode not in allowed:
@@ -87,11 +87,11 @@ def doctor_line(doctor: Document) -> str:
 
 
 def bench_line(bench: Document) -> str:
-    """The best memory and matmul figures, each with its share of the ceiling where there is one."""
+    """The best memory and matmul figures, each with its share of the ceiling if there is one."""
     shown = []
     for label in ("memory", "matmul"):
         rows = [row for row in bench["measurements"] if label in row["name"] and row.get("value")]
-        # the curve holds sizes that fit into a cache
+        # the curve has sizes that fit into a cache
         rows = [row for row in rows if not row["name"].endswith("curve")]
         if rows:
             best = max(rows, key=lambda row: row["value"])
@@ -102,7 +102,7 @@ def bench_line(bench: Document) -> str:
 
 
 def tune_line(profile: Document) -> str:
-    """The chosen batch beside the largest and fastest, and the gain over the defaults."""
+    """The chosen batch next to the largest and fastest, and the gain over the defaults."""
     settings, evidence = profile["settings"], profile.get("evidence", {})
     parts = [f"batch {settings['micro_batch']} in {settings['precision']}"]
     parts += [
@@ -116,7 +116,7 @@ def tune_line(profile: Document) -> str:
 
 
 def train_line(summary: Document) -> str:
-    """How far the loss fell, and what that means beside a compressor."""
+    """How far the loss fell, and how that compares with a compressor."""
     evaluation = summary.get("evaluation") or {}
     text = f"loss {summary['first_loss']:.2f} -> {summary['final_loss']:.2f} in {summary['steps']} steps"
     if "bits_per_byte" in evaluation:

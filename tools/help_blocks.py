@@ -3,7 +3,7 @@
     python tools/help_blocks.py            # check; exit code 1 when one differs
     python tools/help_blocks.py --write    # rewrite them
 
-A block is what stands between `<!-- help: gpudoc tune -->` and `<!-- end -->`.
+A block is the text between `<!-- help: gpudoc tune -->` and `<!-- end -->`.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def help_of(command: str) -> str:
 
 
 def fresh(text: str) -> str:
-    """`text` with every help block as the program prints it now."""
+    """`text` with every help block replaced by what the program prints now."""
     return BLOCK.sub(lambda match: match[1] + help_of(match[2]) + match[4], text)
 
 
 def main(write: bool) -> int:
-    """Check or rewrite every file; returns 1 when a check finds a difference."""
+    """Check or rewrite every file; returns 1 if a check finds a difference."""
     stale = []
     for path in FILES:
         text = path.read_text("utf-8")

@@ -1,10 +1,10 @@
-"""Count the files that data passes: how many files of the package are entered on each way.
+"""Count the files that data passes through: how many of the package's files are entered on each way.
 
     python tools/hops.py               # all ways, a table
-    python tools/hops.py doctor --list # one way, and its files in the order in which they are entered first
+    python tools/hops.py doctor --list # one way, and its files in the order of first entry
 
-A file counts when one of its functions is called; importing it does not. `doctor` judges a log of seven lines in a
-process that has done it once before. `step` is one optimizer step of `gpudoc train` on the CPU, neither logged nor
+A file counts if one of its functions is called; importing it does not count. `doctor` judges a log of seven lines in a
+process that has done so once before. `step` is one optimizer step of `gpudoc train` on the CPU, neither logged nor
 saved. `script` is everything inside the process of a user's script under `gpudoc tune -- COMMAND`.
 """
 
@@ -44,7 +44,7 @@ sys.setprofile(None)
 print(*files, sep="\\n")
 """
 
-# from one backward to the next: a step, and the batch of the one after it
+# from one backward to the next: a step, and the batch of the next step
 STEP = """
 import sys
 from gpudoc.train.step.step import Stepper
@@ -86,7 +86,7 @@ def judge_a_log(folder: Path) -> list[str]:
 
 
 def train_a_step(folder: Path) -> list[str]:
-    """Files entered by one step of `gpudoc train`, with the batch that is fetched for the next one."""
+    """Files entered by one step of `gpudoc train`, including the fetch of the next step's batch."""
     printed = _run([sys.executable, "-c", STEP, str(folder / "run")])
     return printed.partition("FILES\n")[2].splitlines()
 
@@ -116,7 +116,7 @@ def files_of(way: str) -> list[str]:
 
 
 def main() -> int:
-    """Print the table, and the files when they are asked for."""
+    """Print the table, and the files if they are asked for."""
     parser = argparse.ArgumentParser(description="Count the files of the package that data passes on each way.")
     parser.add_argument("way", nargs="*", choices=[*WAYS, []], help="which ways (default: all)")
     parser.add_argument("--list", action="store_true", help="print the files too")

@@ -1,17 +1,17 @@
-"""Learn gpudoc/knowledge/wording.tsv on, from reports whose cause is known.
+"""Continue learning gpudoc/knowledge/wording.tsv, from reports whose cause is known.
 
     python tools/learn_wording.py FOLDER...
 
-Learning begins at the table that is there. The reports that it was learned from are listed in
+Learning begins at the existing table. The reports that it was learned from are listed in
 tools/wording/reports.tsv and are left out; the new ones are added to the list. Each FOLDER holds cases as YAML:
 `url`, `input` (what somebody posted), `cause` (an id of `gpudoc doctor --list`, healthy or other) and, when a fair
-judge would accept others, `also_acceptable`. The reports themselves are their authors' and are not kept here: the
-list holds address, cause and the SHA-256 of the text, the table single words and numbers. Weights that hardly speak
-are not kept. Learned with them are the posts of tools/wording/posts, a file for each cause: written for this table by
-somebody who knew the cause, so that they are ours and stay here. They are easier than what strangers write, and judge
-nothing. Printed and written: how often the right cause comes first and among three on reports not seen, and how sure
-the table is of it. Doctor then judges each report by a table that has not seen it, and what its finders say is weighed
-with that table's words, so that what doctor shows is as sure as it is right; that is printed and written too.
+judge would accept others, `also_acceptable`. The reports themselves belong to their authors and are not kept here: the
+list has the address, cause and SHA-256 of each text, the table only single words and numbers. Weights that hardly
+matter are not kept. The posts of tools/wording/posts are learned too, a file for each cause: somebody who knew the
+cause wrote them for this table, so they are ours and stay here. They are easier than posts of strangers, so nothing is
+judged by them. It prints and writes how often the right cause comes first and among three on unseen reports, and how
+sure the table is of it. Then doctor judges each report by a table that has not seen it, and what its finders say is
+weighed with that table's words, so that doctor shows itself as sure as it is right; that is printed and written too.
 """
 
 from __future__ import annotations
@@ -44,29 +44,29 @@ POSTS = LIST.with_name("posts")
 BETWEEN_POSTS = "\n%%%\n"
 TABLE = Path(wording.__file__).with_name(wording.TABLE)
 ANSWERS = (wording.HEALTHY, wording.OTHER)
-# what words and facts weigh beside each other
+# the weight of words and of facts relative to each other
 BLOCKS = (1.0, 0.7)
 FEWEST_REPORTS, LARGEST_SHARE = 3, 0.5
-# of the weights' squares, in the loss
+# the factor of the weights' squares in the loss
 DECAY = 3e-4
-# what moves the sum of an average report by less is not kept, a word's weight or a fact's, of which a report has few
+# a weight is not kept if it moves the sum of an average report by less: of a word, and of a fact (a report has few)
 LEAST = (0.075, 0.0075)
-# of fewer reports what finders' confidence weighs beside words is not fitted again: the table of before knows better
+# with fewer reports, the weight of finders' confidence against words is not fitted: the old table knows it better
 FEWEST_TO_FIT_SHOWN = 1000
 SURE_OF_NEW = "how sure doctor is of the new ones"
-# of how far the trust in the weights of before may leave 1
+# the penalty on how far the trust in the old weights may leave 1
 DOUBT = 0.1
 STEPS = 150
-# what another cause that a judge would accept weighs beside the cause itself
+# the weight of another cause that a judge would accept, relative to the cause itself
 ALSO = 0.3
 BINS = 5
-# log odds as they are, until cases say otherwise
+# unchanged log odds, until cases say otherwise
 AS_IT_IS, SHOWN_AS_IT_IS = (1.0, 0.0), (1.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
 class Case:
-    """A report, its features, its cause, the others that count as right, and where it is from."""
+    """A report, its features, its cause, the other causes that count as right, and its address."""
 
     features: tuple[frozenset[str], ...]
     cause: str
@@ -93,7 +93,7 @@ class Model:
 
 
 def main() -> int:
-    """Learn, say how well that tells causes apart, and write the table and its list; returns 0."""
+    """Learn, say how well the model tells causes apart, and write the table and its list; returns 0."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--reports", type=Path, default=LIST)
@@ -159,9 +159,9 @@ def _case(text: str, cause: str, also: tuple[str, ...] = (), url: str = "") -> C
 
 
 def checked(cases: Sequence[Case], folds: int, posts: Sequence[Case] = ()) -> tuple[Model, dict[str, str]]:
-    """The model of all cases, and what models of the others show on those left out: how often right, and how sure.
+    """The model of all cases, and how often right and how sure models are on cases that they did not learn from.
 
-    The list has one report of a thread, so that no thread is in two folds; the posts are learned from in each.
+    The list has one report of a thread, so that no thread is in two folds; each fold learns from the posts.
     """
     order = torch.randperm(len(cases), generator=torch.Generator().manual_seed(0)).tolist()
     parts: list[tuple[Model, list[Case]]] = []
@@ -195,7 +195,7 @@ def checked(cases: Sequence[Case], folds: int, posts: Sequence[Case] = ()) -> tu
 class First:
     """Doctor's first finding of a case: how sure it is, whether it is right, and how likely words make its cause.
 
-    `by_words` is one that nothing but words has found.
+    With `by_words`, only words found it.
     """
 
     confidence: float
@@ -204,13 +204,13 @@ class First:
     by_words: bool
 
     def shown(self, weights: tuple[float, ...]) -> float:
-        """How sure doctor would show itself."""
+        """The confidence that doctor would show."""
         own, other, words = weights
         return self.confidence if self.by_words else wording.shown_as(self.confidence, self.sure, (own, other, words))
 
 
 def _firsts(model: Model, cases: Sequence[Case]) -> list[First]:
-    """What doctor finds first in each of the cases by a table that shows confidence as finders gave it."""
+    """Doctor's first finding in each of the cases, with a table that shows confidence as finders gave it."""
     found = []
     with mock.patch.object(wording, "table", return_value=wording.parse(table(model, {"": ""}))):
         for case in cases:
@@ -225,7 +225,7 @@ def _firsts(model: Model, cases: Sequence[Case]) -> list[First]:
 
 
 def _is_right(first: Finding, fair: Collection[str]) -> bool:
-    """Whether a fair judge accepts it; a message that stops nothing says that nothing is wrong."""
+    """Whether a fair judge accepts the finding; a message that stops nothing says that nothing is wrong."""
     return first.id in fair or (is_of_no_matter(first) and wording.HEALTHY in fair)
 
 
@@ -240,7 +240,7 @@ def _shown_by(weights: tuple[float, ...], folds: Sequence[Sequence[First]]) -> l
 
 
 def _shown_by_the_others(folds: Sequence[Sequence[First]]) -> list[tuple[float, float]]:
-    """How sure each finding is shown by the weights of the other folds, and whether it is right."""
+    """The confidence shown for each finding with the weights of the other folds, and whether it is right."""
     shown = []
     for place, fold in enumerate(folds):
         weights = _shown_weights([one for other in (*folds[:place], *folds[place + 1 :]) for one in other])
@@ -249,9 +249,9 @@ def _shown_by_the_others(folds: Sequence[Sequence[First]]) -> list[tuple[float, 
 
 
 def learn(cases: Sequence[Case], causes: tuple[str, ...] | None = None) -> Model:
-    """Multinomial logistic regression that begins at the table that is there; what hardly speaks is left out.
+    """Multinomial logistic regression that begins at the existing table; weights that hardly matter are left out.
 
-    There are more features than cases, so what is sought is how much each case speaks for each cause.
+    There are more features than cases, so the unknowns are how much each case speaks for each cause.
     """
     before = wording.load(TABLE)
     labels = {cause for case in cases for cause in (case.cause, *case.also)}
@@ -280,7 +280,7 @@ def learn(cases: Sequence[Case], causes: tuple[str, ...] | None = None) -> Model
 
 
 def pruned(model: Model, known: Collection[str]) -> Model:
-    """The model without weights that hardly speak, and without words that speak for nothing and were not known."""
+    """The model without weights that hardly matter, and without new words that speak for nothing."""
     shares = [_of(name, BLOCKS) * rarity * math.exp(-rarity) for name, rarity in model.rarity.items()]
     least = torch.tensor([_of(name, LEAST) for name in model.rarity])
     speaks = (model.weights * torch.tensor(shares)[:, None]).abs() >= least[:, None]
@@ -290,7 +290,7 @@ def pruned(model: Model, known: Collection[str]) -> Model:
 
 
 def _begun(before: wording.LearnedTable, causes: tuple[str, ...], rarity: dict[str, float]) -> Model:
-    """The table of before as a model over these causes and this vocabulary."""
+    """The old table as a model over these causes and this vocabulary."""
     weights = torch.zeros(len(rarity), len(causes))
     bias = torch.full((len(causes),), min(before.bias))
     places = [causes.index(cause) for cause in before.causes]
@@ -303,12 +303,12 @@ def _begun(before: wording.LearnedTable, causes: tuple[str, ...], rarity: dict[s
 
 
 def _of(name: str, blocks: tuple[float, float]) -> float:
-    """What a word has, or a fact."""
+    """The value for a word or for a fact, depending on `name`."""
     return blocks[name.startswith(wording.FACT)]
 
 
 def _vocabulary(cases: Sequence[Case], before: wording.LearnedTable) -> dict[str, float]:
-    """Feature -> rarity: those of before as they were, and what stands in some of the reports but not in most."""
+    """Feature -> rarity: the old ones unchanged, and those that are in some of the reports but not in most."""
     counts = collections.Counter(name for case in cases for block in case.features for name in block)
     most = LARGEST_SHARE * len(cases)
     rarity = {t: math.log(len(cases) / n) for t, n in sorted(counts.items()) if FEWEST_REPORTS <= n <= most}
@@ -337,7 +337,7 @@ def _wanted(cases: Sequence[Case], causes: tuple[str, ...]) -> torch.Tensor:
 
 
 def _logistic(rows: list[list[float]], right: list[float], begin: tuple[float, ...]) -> tuple[float, ...]:
-    """Weights of the rows that make them the log odds of being right; without a row those to begin with."""
+    """Weights that turn the rows into log odds of being right; `begin` if there are no rows."""
     weights = torch.tensor(begin, requires_grad=True)
     if not rows:
         return begin
@@ -356,7 +356,7 @@ def _logistic(rows: list[list[float]], right: list[float], begin: tuple[float, .
 
 
 def _bins(answers: Sequence[tuple[float, float]]) -> str:
-    """For each bin of sureness how sure the answers in it were, and how often right."""
+    """For each bin of sureness, how sure the answers in it were, and how often they were right."""
     bins: list[list[tuple[float, float]]] = [[] for _ in range(BINS)]
     for one, hit in answers:
         bins[min(int(one * BINS), BINS - 1)].append((one, hit))

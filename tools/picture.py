@@ -1,10 +1,10 @@
 """The screens and the picture of README.md, each from a real run of a command on files of tools/scenes.
 
-    python tools/picture.py                  # run what takes seconds, and print the screens
+    python tools/picture.py                  # run the scenes that take seconds, and print them
     python tools/picture.py --write          # also write them into README.md, and docs/pictures/paste.svg
-    python tools/picture.py --write job tune # those that take longer and depend on the machine
+    python tools/picture.py --write job tune # scenes that take longer and depend on the machine
 
-A screen stands between `<!-- screen: paste -->` and `<!-- end -->`; what follows it is by hand.
+A screen stands between `<!-- screen: paste -->` and `<!-- end -->`; the text after it is written by hand.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ SCENES = ROOT / "tools" / "scenes"
 README = ROOT / "README.md"
 PICTURES = ROOT / "docs" / "pictures"
 COLUMNS = 80
-# until the job of a scene trains
+# seconds until the job of a scene trains
 _SETTLED_S = 12.0
-# a page that shows the picture fetches nothing: the reader's own font will do
+# without fonts to fetch for a page that shows the picture: the reader's own font will do
 _FORMAT = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Scene:
-    """A command as it is shown; 'PID' is that of the job, which runs beside it; whether the README shows a picture."""
+    """A command as it is shown; 'PID' is that of the job, which runs meanwhile; `drawn` if README has a picture."""
 
     command: str
     job: str = ""
@@ -57,7 +57,7 @@ ALL = {
 
 
 def main() -> int:
-    """Run the scenes that were named, else those that are quick and the same everywhere; show or write them."""
+    """Run the named scenes, or else those that are quick and the same everywhere; show or write them."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("scenes", nargs="*", choices=[*ALL, []], default=[])
     options.add_argument("--write", action="store_true")
@@ -78,7 +78,7 @@ def run(name: str) -> Text:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / name
         shutil.copytree(SCENES / name, folder)
-        # so that a search keeps its profile here and not among the user's
+        # makes a search keep its profile here instead of among the user's
         (folder / ".gpudoc" / "profiles").mkdir(parents=True)
         scene = ALL[name]
         job = subprocess.Popen([sys.executable, scene.job], cwd=folder) if scene.job else None
@@ -94,7 +94,7 @@ def run(name: str) -> Text:
 
 
 def on_terminal(command: list[str], folder: Path) -> Text:
-    """What `command` writes to stdout when that is a terminal; its progress on stderr is left out."""
+    """The output of `command` on a stdout that is a terminal; its progress on stderr is left out."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, COLUMNS, 0, 0))
     kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS", "LINES")}
@@ -106,7 +106,7 @@ def on_terminal(command: list[str], folder: Path) -> Text:
             try:
                 block = os.read(ours, 1 << 16)
             except OSError:
-                # how Linux says that nobody writes to the terminal any more
+                # this is how Linux says that nobody writes to the terminal any more
                 break
             if not block:
                 break
@@ -117,7 +117,7 @@ def on_terminal(command: list[str], folder: Path) -> Text:
 
 
 def with_screen(text: str, name: str, screen: str) -> str:
-    """The README with the scene's screen as it is now."""
+    """The README's text with the scene's new screen."""
     block = re.compile(rf"(<!-- screen: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
     lines = "\n".join(line.rstrip() for line in screen.splitlines())
     assert block.search(text), f"README.md has no place for {name}"
@@ -125,7 +125,7 @@ def with_screen(text: str, name: str, screen: str) -> str:
 
 
 def drawing(name: str, screen: Text) -> str:
-    """The scene as an SVG picture of a terminal: first what was pasted, where it is a text, then the screen."""
+    """The scene as an SVG picture of a terminal: first the pasted text if there is one, then the screen."""
     console = Console(record=True, width=COLUMNS + 2, file=io.StringIO(), force_terminal=True, color_system="truecolor")
     for path in sorted((SCENES / name).glob("*.txt")):
         console.print(f"[bold green]$[/] cat {path.name}")

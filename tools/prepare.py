@@ -1,10 +1,11 @@
-"""gpudoc/knowledge/prepared.tsv: what the package's tables and patterns come to, so that doctor need not work it out.
+"""gpudoc/knowledge/prepared.tsv: results from the package's tables and patterns, which doctor need not compute then.
 
     python tools/prepare.py            # say whether it is out of date
     python tools/prepare.py --write
 
-A line is known by the text that it was made of, so a table that was changed since is parsed as it stands, and doctor is
-only slower to start. Run it after a change under gpudoc/knowledge, or of a pattern of a reader or a finder.
+The name of a line comes from the text that it was made from, so a table that was changed since is parsed from its file,
+and doctor only starts more slowly. Run this after a change under gpudoc/knowledge, or of a pattern of a reader or
+finder.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _SECTIONS = ("packagers", "places")
 
 def lines() -> Iterator[str]:
     """Every line of the file, in its order."""
-    # nothing is made of what was prepared before
+    # the old prepared results are not used to make the new ones
     readers_words.ways_of = take_apart
     for path in sorted(tables.FOLDER.glob("*.yaml")):
         text = read_own_file(path)
@@ -67,13 +68,13 @@ def lines() -> Iterator[str]:
 
 
 def _ways(source: str) -> object:
-    """The ways of an expression; where it is one, its words alone."""
+    """The ways of an expression; if there is only one, only its words."""
     ways = take_apart(source)
     return ways[0][1] if len(ways) == 1 else ways
 
 
 def _line(kind: str, value: object, text: str) -> Iterator[str]:
-    """One line; none for a table that JSON does not hold as it is."""
+    """One line; none for a table that JSON cannot represent exactly."""
     try:
         written = _json(value)
     except TypeError:
@@ -83,12 +84,12 @@ def _line(kind: str, value: object, text: str) -> Iterator[str]:
 
 
 def _json(value: object) -> str:
-    # surrogates, which patterns name, are no UTF-8
+    # patterns name surrogates, which UTF-8 cannot encode
     return json.dumps(value, separators=(",", ":"))
 
 
 def _own_words(rows: Iterable[Signature]) -> Iterator[Iterable[str]]:
-    """The sources of all patterns: of the rows, of the lists that are asked for by name, and those in the code."""
+    """The sources of all patterns: those of the rows, of the lists that are read by name, and of the code."""
     for row in rows:
         for patterns in (row.any, *row.all, *row.about, row.unless, row.frames):
             yield as_words(patterns).given
@@ -117,7 +118,7 @@ def _patterns_in(value: object) -> Iterator[Iterable[str]]:
 
 
 def main() -> int:
-    """Say whether the file is what the tables come to, or write it; 1 when it is out of date."""
+    """Say whether the file is up to date, or write it; returns 1 if it is out of date."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--write", action="store_true")
     text = "".join(f"{line}\n" for line in lines())

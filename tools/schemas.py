@@ -33,7 +33,7 @@ Schema = dict[str, Any]
 _PLAIN = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 TUNE, TRAIN, FIX = "gpudoc.tune.v1", "gpudoc.train.v1", "gpudoc.fix.v1"
 _NUMBERS = {"type": "object", "additionalProperties": {"type": "number"}}
-# card: what is absent is left out there
+# the fields of a card; absent ones are left out there
 _NAMED = ("index", "pci_address", "uuid")
 
 
@@ -75,7 +75,7 @@ class Records:
         return {"type": "object", "properties": reason, "required": ["absent"], "additionalProperties": False}
 
     def fields(self, kind: type) -> Schema:
-        """The schema of the object that a record of this type is written as."""
+        """The schema of the object for a record of this type."""
         hints = get_type_hints(kind)
         if is_typeddict(kind):
             properties = {key: self.of(hint) for key, hint in hints.items()}
@@ -89,7 +89,7 @@ class Records:
 
 
 def _is_always_written(hint: object) -> bool:
-    """Whether a field of this type stands in every document: not what may be absent, nor an empty object."""
+    """Whether every document has a field of this type: not if it may be absent or is an empty object."""
     origin = get_origin(hint)
     if origin in (Union, types.UnionType):
         return Absent not in get_args(hint)
@@ -123,7 +123,7 @@ def fleet() -> Schema:
 
 
 def tune() -> Schema:
-    """What `gpudoc tune --json` prints; `profile` is null where nothing was tuned, or with `--target`."""
+    """What `gpudoc tune --json` prints; `profile` is null if nothing was tuned, or with `--target`."""
     profile = Profile.model_json_schema(by_alias=True)
     found = {**profile.pop("$defs"), "Profile": profile}
     held = {"profile": {"anyOf": [{"$ref": "#/$defs/Profile"}, {"type": "null"}]}}
@@ -208,7 +208,7 @@ def schemas() -> dict[str, Schema]:
 
 
 def main() -> int:
-    """Write the files, or say which are out of date; the exit code."""
+    """Write the files, or say which are out of date; returns the exit code."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--write", action="store_true", help="write those that changed")
     writes = options.parse_args().write

@@ -1,6 +1,6 @@
-"""What must work on every system, as its user calls it: the help, a cause, a log, the demo, a config, the machine.
+"""Checks commands that must work on every system: the help, a cause, a log, the demo, a config, the machine.
 
-python tools/smoke.py        # with the Python that gpudoc is installed in; the exit code is 1 when anything fails
+python tools/smoke.py        # with the Python that gpudoc is installed in; the exit code is 1 if anything fails
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 LOG = "step 1 loss 2.0\nRuntimeError: CUDA error: uncorrectable ECC error encountered\n"
 CONFIG = "model: {target: 'torch.nn:Linear', args: {in_features: 2, out_features: 2}}\n"
-# arguments, exit codes that are in order, and what the answer holds
+# arguments, allowed exit codes, and a text that the answer must contain
 CALLS = (
     (("--help",), {0}, "gpudoc doctor"),
     (("doctor", "--explain", "driver_too_old"), {0}, "means:"),
@@ -26,7 +26,7 @@ CALLS = (
 
 
 def main(program: tuple[str, ...] = (sys.executable, "-m", "gpudoc")) -> int:
-    """Call each and say what failed; 1 when something did."""
+    """Call each and say what failed; returns 1 if something did."""
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "train.log").write_text(LOG, "utf-8")
@@ -50,7 +50,7 @@ def _problem(done: subprocess.CompletedProcess[str], codes: set[int], word: str)
 
 
 def _summary(report: dict[str, object]) -> str:
-    """What of the machine was asked here, for the log of the workflow."""
+    """How much of the machine could be checked here, for the log of the workflow."""
     skipped = report["skipped"]
     assert isinstance(skipped, list)
     unasked = sum("not asked on" in row["because"] for row in skipped)

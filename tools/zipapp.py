@@ -2,8 +2,8 @@
 
     python tools/zipapp.py [--out gpudoc.pyz]
 
-Nothing in it is compiled, so that one file is enough for every system and Python, and nothing has to be unpacked. What
-that costs: Python's own engine searches instead of RE2, and `--pid` shows lines of code only where py-spy is on PATH.
+Nothing in it is compiled, so that one file is enough for every system and Python, and nothing has to be unpacked. The
+costs: Python's own engine searches instead of RE2, and `--pid` shows lines of code only if py-spy is on PATH.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# of what is installed, what doctor imports. Typer needs pydantic from 0.29 on, which is compiled
+# the installed packages that doctor imports. From 0.29 on, Typer needs pydantic, which is compiled
 PACKAGES = (
     "annotated-doc",
     "markdown-it-py",
@@ -32,7 +32,7 @@ PACKAGES = (
 MOST_BYTES = 15_000_000
 _COMPILED = {".so", ".pyd", ".dll", ".dylib", ".pyc"}
 _START = b"#!/usr/bin/env python3\n"
-# an older Python must meet nothing that it cannot parse before the sentence
+# an older Python must be able to parse everything before the sentence
 _MAIN = """\
 import sys
 
@@ -46,7 +46,7 @@ main()
 
 
 def main() -> int:
-    """Build the file and say how large it is; 1 when it is larger than it may be."""
+    """Build the file and say how large it is; returns 1 if it is larger than it may be."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--out", type=Path, default=ROOT / "gpudoc.pyz")
     out: Path = options.parse_args().out
@@ -59,7 +59,7 @@ def main() -> int:
 
 
 def install(folder: Path) -> None:
-    """Put what doctor imports into `folder`, in the versions of constraints.txt but Typer's."""
+    """Put the packages that doctor imports into `folder`, in the versions of constraints.txt except for Typer."""
     pins = [
         line for line in (ROOT / "constraints.txt").read_text("utf-8").splitlines() if not line.startswith("typer=")
     ]
@@ -72,7 +72,7 @@ def install(folder: Path) -> None:
 
 
 def write_archive(out: Path, folders: tuple[Path, ...]) -> None:
-    """Write gpudoc and the packages in `folders`, without what is compiled, as one program."""
+    """Write gpudoc and the packages in `folders`, without compiled files, as one program."""
     with out.open("wb") as stream:
         stream.write(_START)
         with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:

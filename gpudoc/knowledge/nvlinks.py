@@ -24,7 +24,7 @@ def find_nvlinks(name: str) -> Nvlinks | None:
 
 
 def is_on_board(name: str) -> bool | None:
-    """True for a GPU on a board that links it, False for a card for a bridge; None if the name says neither."""
+    """True for a GPU on a board that links it, False for a card that a bridge may join; None if the name is unclear."""
     words = set(Pattern(r"[a-z0-9]+").findall(name.lower()))
     if words & set(read_list("nvlinks.yaml", "bridged")):
         return False

@@ -14,8 +14,9 @@ Fit = Literal["runs", "too_new", "too_old"]
 
 
 def fit(capability: tuple[int, int], arch_list: Iterable[str]) -> Fit:
-    """Whether a build with `arch_list` (`torch.cuda.get_arch_list()`) has code for the GPU, or it is too new or old.
+    """Whether a build with `arch_list` (`torch.cuda.get_arch_list()`) has code for the GPU.
 
+    'too_new' and 'too_old' describe the GPU, not the build.
     Code for 8.6 runs on 8.9, but not on 8.0 or 9.0; `compute_90` is text that a driver compiles for any later GPU.
     """
     device = capability[0] * 10 + capability[1]

@@ -14,7 +14,7 @@ AS_MODULE = ("-P", "-m") if sys.version_info >= (3, 11) else ("-m",)
 
 
 def own_python(call: str) -> list[str]:
-    """The command of a Python that runs `call` and finds its modules where this one does, never in its own folder."""
+    """The command of a Python that runs `call`, with this one's module folders, never the folder it runs in."""
     found = [entry for entry in sys.path if entry]
     return [sys.executable, "-c", f"import sys; sys.path[:] = {found!r}; {call}"]
 

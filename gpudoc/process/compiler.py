@@ -13,7 +13,10 @@ OLDEST_FOR_TRITON = (7, 0)
 
 
 def can_compile(device: str, capability: tuple[int, int] | None) -> bool:
-    """Whether a CPU has a C++ compiler; a GPU Triton, a C compiler and header for its launcher, and the capability."""
+    """Whether torch.compile has its needs on this device.
+
+    A CPU needs a C++ compiler; a GPU needs Triton, a C compiler and header for its launcher, and the capability.
+    """
     if device != "cuda":
         return shutil.which("g++") is not None
     if capability is not None and capability < OLDEST_FOR_TRITON:

@@ -27,7 +27,7 @@ def die_with_parent(parent: int, number: signal.Signals | None = None) -> None:
 
 
 def adopt_orphans(wanted: bool = True) -> None:
-    """Become the parent of processes that our children leave behind, to be able to end them; or stop being it."""
+    """Become the parent of processes that our children leave behind, so that we can end them; or stop that."""
     _prctl(_PR_SET_CHILD_SUBREAPER, int(wanted))
 
 
