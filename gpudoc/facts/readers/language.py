@@ -1,4 +1,4 @@
-"""The language of a person's question, by the letters of their own sentences, not of paths and printed lines."""
+"""The language of a person's question, by the letters of the person's sentences, not of paths and printed lines."""
 
 from __future__ import annotations
 
