@@ -209,7 +209,7 @@ def test_redacting_twice_changes_nothing_more():
         "srun: error: Unable to create step for job 12: Job violates accounting",
         "torch.nn.modules.conv1.weight conda-forge download-r2.pytorch.org",
         "docker run -p 8080:80 -p8888:8888 gcc -pthread -pipe",
-        "/usr/lib/python3.11/site-packages/torch/utils/data.py /work/run/a.py",
+        "/usr/lib/python3.11/site-packages/torch/utils/data.py /code/run/a.py",
         "KeyError: 'password'",
         "The password is wrong",
     ],

@@ -27,7 +27,7 @@ def traced(*frames: str, error: str) -> tuple[str, ...]:
     """A traceback of these frames below the user's loop."""
     return (
         "Traceback (most recent call last):",
-        '  File "/work/run/train.py", line 88, in <module>',
+        '  File "/code/run/train.py", line 88, in <module>',
         "    loss = step(batch)",
         *frames,
         error,
@@ -45,14 +45,14 @@ FAULTS = (
         "missing_key",
         ("missing_key",),
         traced(
-            '  File "/work/run/data.py", line 31, in collate', '    label = row["label"]', error="KeyError: 'label'"
+            '  File "/code/run/data.py", line 31, in collate', '    label = row["label"]', error="KeyError: 'label'"
         ),
     ),
     Fault(
         "gpu_memory",
         ("oom_capacity", "oom_variable_length_batch", "oom_fragmentation"),
         traced(
-            '  File "/work/run/model.py", line 52, in forward',
+            '  File "/code/run/model.py", line 52, in forward',
             "    scores = q @ k.transpose(-2, -1)",
             error=OUT_OF_MEMORY,
         ),
@@ -66,7 +66,7 @@ FAULTS = (
     Fault(
         "crash",
         ("rank_crashed",),
-        ("Fatal Python error: Segmentation fault", "", '  File "/work/run/ops.py", line 12 in fused'),
+        ("Fatal Python error: Segmentation fault", "", '  File "/code/run/ops.py", line 12 in fused'),
         -11,
     ),
     Fault("hang", ("nccl_timeout_one_rank_busy",), (), -15),
@@ -74,7 +74,7 @@ FAULTS = (
         "disk",
         ("disk_full",),
         traced(
-            '  File "/work/run/save.py", line 9, in save',
+            '  File "/code/run/save.py", line 9, in save',
             "    torch.save(state, path)",
             error="OSError: [Errno 28] No space left on device: '/data/checkpoints/step.pt'",
         ),

@@ -18,8 +18,8 @@ from gpudoc.train.watch.hang import Stand, judge
 from gpudoc.train.watch.watch import END_TIMES, FIRST_S, FLOOR_S
 from tests.waiting import wait_until
 
-MAIN = Frame("main", "/home/me/work/train.py", 40)
-EVAL = Frame("evaluate", "/home/me/work/train.py", 60)
+MAIN = Frame("main", "/home/me/code/train.py", 40)
+EVAL = Frame("evaluate", "/home/me/code/train.py", 60)
 REDUCE = Frame("all_reduce", "/usr/lib/python3/site-packages/torch/distributed/distributed_c10d.py", 3000)
 WRAPPER = Frame("wrapper", "/usr/lib/python3/site-packages/torch/distributed/c10d_logger.py", 83)
 BACKWARD = Frame("_engine_run_backward", "/usr/lib/python3/site-packages/torch/autograd/graph.py", 800)
@@ -136,7 +136,7 @@ def test_the_collective_is_read_from_the_stack_and_the_rank_behind_is_named(monk
     told = judge(stands[:3], 40.0, 0.1)
     assert told.ranks == (1,)
     assert (
-        "rank 1 of 4 runs its own code at work/train.py:40 in main(); ranks 0, 2 wait for it in all_reduce()"
+        "rank 1 of 4 runs its own code at code/train.py:40 in main(); ranks 0, 2 wait for it in all_reduce()"
         in told.say
     )
     assert told.stacks[2].startswith("rank 2 (pid 2), step 21, in backward(): autograd/graph.py:800")
@@ -214,7 +214,7 @@ def test_two_ranks_that_stand_are_reported_within_a_minute_and_waited_for(two_ra
     assert after_s > FLOOR_S
     told = here.said()
     assert told[0].startswith("nothing has moved for ")
-    assert "rank 1 of 2 runs its own code at work/train.py:40 in main(); rank 0 waits for it in all_reduce()" in told[0]
+    assert "rank 1 of 2 runs its own code at code/train.py:40 in main(); rank 0 waits for it in all_reduce()" in told[0]
     assert told[-1] == "  gpudoc keeps waiting; --on-hang end would end the run"
     # for as long as it takes, and said once
     assert here.seconds_until(bool, most=3600) is None

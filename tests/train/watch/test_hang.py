@@ -11,7 +11,7 @@ from gpudoc.train.ranks.pulse import COMPUTING, LOGGING, READING, Beat
 from gpudoc.train.watch import hang
 from gpudoc.train.watch.hang import Stand, compiles, judge, users_frame
 
-DATA = Frame("__getitem__", "/home/me/work/data.py", 12)
+DATA = Frame("__getitem__", "/home/me/code/data.py", 12)
 TORCH = Frame("all_reduce", "/usr/lib/python3/site-packages/torch/distributed/c10d.py", 99)
 
 
@@ -27,12 +27,12 @@ def test_the_rank_that_does_not_come_is_named_with_its_line_and_what_the_others_
     late = Stand(beat=beat(2), frames=(TORCH, DATA))
     told = judge([waiting(0), waiting(1), late, waiting(3)], 34.0, 0.12)
     assert (told.ranks, told.call) == ((2,), "collective 6 (sum on the host)")
-    assert told.at == "work/data.py:12 in __getitem__()"
+    assert told.at == "code/data.py:12 in __getitem__()"
     assert told.say == (
         "nothing has moved for 34 s in step 8 (a step usually takes 120 ms): rank 2 of 4 reads its samples at "
-        "work/data.py:12 in __getitem__(); ranks 0, 1, 3 wait for it in collective 6 (sum on the host)"
+        "code/data.py:12 in __getitem__(); ranks 0, 1, 3 wait for it in collective 6 (sum on the host)"
     )
-    assert told.stacks[2].startswith("rank 2 (pid 102), step 8, reads its samples: work/data.py:12 in __getitem__() <")
+    assert told.stacks[2].startswith("rank 2 (pid 102), step 8, reads its samples: code/data.py:12 in __getitem__() <")
     assert told.stacks[0].endswith("in collective 6 (sum on the host): distributed/c10d.py:99 in all_reduce()")
     assert told.document()["hang"]["ranks"] == [2]
 
@@ -47,7 +47,7 @@ def test_a_stopped_rank_is_named_though_it_stands_where_the_others_do():
 def test_the_line_of_a_loader_worker_is_that_of_its_rank():
     late = Stand(beat=beat(0, world=1, call=""), frames=(TORCH,), workers=((TORCH,), (DATA,)))
     told = judge([late], 31.0, 0.1)
-    assert told.say.endswith("the process reads its samples at work/data.py:12 in __getitem__()")
+    assert told.say.endswith("the process reads its samples at code/data.py:12 in __getitem__()")
     assert told.call == ""
 
 
@@ -108,7 +108,7 @@ def test_in_a_script_the_line_that_asked_for_a_batch_is_told_where_no_worker_sho
     inside = Frame(
         "drawn", str(Path(hang.__file__).parents[2] / "script" / "inside" / "_gpudoc_inside" / "batches.py"), 96
     )
-    main = Frame("main", "/home/me/work/train.py", 40)
+    main = Frame("main", "/home/me/code/train.py", 40)
     asks = Stand(beat=beat(0, world=1), frames=(main, inside, TORCH))
     assert asks.frame == main
     # a forked worker has its parent's frames, too

@@ -30,7 +30,7 @@ def dump(last, name="all_reduce"):
             "is_p2p": False,
             "profiling_name": f"nccl:{name}",
             "state": "completed" if number < 9 else "started",
-            "frames": [{"name": "step", "filename": "/work/train.py", "line": 42}],
+            "frames": [{"name": "step", "filename": "/code/train.py", "line": 42}],
         }
         for number in range(1, last + 1)
     ]
