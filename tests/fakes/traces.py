@@ -131,9 +131,7 @@ def write_nsys(path: Path, trace: Planted) -> Path:
     return path
 
 
-def write_nsys_lines(
-    path: Path, trace: Planted, strings: Literal["first", "last", "separate", "none"] = "first"
-) -> Path:
+def write_nsys_lines(path: Path, trace: Planted, strings: Literal["first", "last", "separate"] = "first") -> Path:
     """The same as `nsys export --type json` writes it: 64-bit numbers as text, strings by their place in a table."""
     names: dict[str, int] = {"[Unknown]": 0}
     lines: list[dict] = [{"Type": 27, "CommEvent": {"time": "0"}}]
@@ -156,9 +154,8 @@ def write_nsys_lines(
                 said = event["name"].replace("ProfilerStep#", "iteration ")
                 span = {"Type": 59, "Timestamp": start, "Text": said, "GlobalTid": str(MAIN), "EndTimestamp": end}
                 lines.append({"Type": 59, "NvtxEvent": {**span, "DomainId": "0", "NsTime": True}})
-    table = {"first": [{"data": list(names)}], "last": [{"data": list(names)}], "none": []}.get(
-        strings, [{"type": "String", "id": str(number), "value": name} for name, number in names.items()]
-    )
+    each = [{"type": "String", "id": str(number), "value": name} for name, number in names.items()]
+    table = each if strings == "separate" else [{"data": list(names)}]
     ordered = [*table, *lines] if strings == "first" else [*lines, *table]
     path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in ordered))
     return path

@@ -24,7 +24,7 @@ Genre = Literal["paste", "chapters", "documentation", "source", "configuration"]
 # how a file of Nsight Systems begins, and how far into a trace of torch.profiler one of its signs stands
 SQLITE, _HEAD = b"SQLite format 3\x00", 1 << 16
 # how the first line of its JSON begins: with all strings, one of them, or an event
-_NSYS_EXPORT = Pattern(r'\s{0,9}\{\s?(?:"data":\s?\["\[|"type":\s?"String"|"Type":\s?\d{1,4},\s?"\w{1,40}Event":\s?\{)')
+_NSYS_EXPORT = Pattern(r'\{(?:"data":\["\[|"type":"String",|"Type":\d{1,4},"\w{1,40}Event":\{)')
 _MOST_CHARACTERS = 200_000
 _FENCE = Pattern(r"^\s{0,3}(?:```|~~~)")
 _HEADING = Pattern(r"^#{1,6} +\S")

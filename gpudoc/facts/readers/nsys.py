@@ -1,7 +1,7 @@
 """Traces of NVIDIA Nsight Systems, as `nsys export --type sqlite` or `--type json` writes them.
 
 Tables and columns: https://docs.nvidia.com/nsight-systems/UserGuide/index.html (SQLite schema reference). The JSON has
-an event on each line, and all strings on one line or on a line each, before or behind the events:
+an event on each line, and all strings on one line or on a line each, before or after the events:
 https://docs.nvidia.com/drive/drive-os-5.2.3.0L/nsight-systems/nsys-exporter/json_text_format.html. NVIDIA does not
 describe the fields of its events; they are the columns of the database under other names.
 """
@@ -39,13 +39,13 @@ _LONGEST_NUMBER = 20
 
 
 def read_database(path: Path) -> Trace:
-    """The trace in a database of nsys; GpudocError when it is another database or damaged."""
-    # a look at a log must not load it
+    """The trace in a database of nsys; GpudocError if it is another database or damaged."""
+    # reading a log must not load it
     import sqlite3
 
     gather = TraceGather()
     try:
-        # a database that is read may not be changed, whoever owns it
+        # reading must not change the database, even if this user could
         with sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True) as base:
             tables = {str(name) for (name,) in base.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             if not tables & {_KERNELS, _RUNTIME}:
@@ -93,7 +93,7 @@ def _add_range(gather: TraceGather, thread: object, start: float, end: float, te
 def _rows(
     base: sqlite3.Connection, tables: set[str], table: str, columns: str
 ) -> Iterator[tuple[float, float, tuple[object, ...]]]:
-    """Begin and end in microseconds and these columns of each row; none where the table is missing or has others."""
+    """Begin and end in microseconds and these columns of each row; none if the table is missing or has others."""
     if table not in tables:
         return
     import sqlite3
@@ -108,7 +108,7 @@ def _rows(
 
 
 def read_export(pieces: Callable[[], Iterator[str]], origin: str, most: int) -> Trace:
-    """The trace in the pieces of a JSON export, of which the first `most` lines count; GpudocError when it has no work.
+    """The trace in the pieces of a JSON export, of which the first `most` lines count; GpudocError if it has no work.
 
     `pieces` begins at the first piece each time: the strings, which may come last, are read before the events.
     """
@@ -122,7 +122,7 @@ def read_export(pieces: Callable[[], Iterator[str]], origin: str, most: int) -> 
         if not line.startswith((_STRINGS, _STRING)) and not line.isspace():
             parsed = _parsed(line)
             _take_event(parsed, names, gather)
-    # without its strings or in the middle of a line the export ended early
+    # an export without strings, or with half a line at its end, was cut off
     return gather.trace(origin=origin, tool="Nsight Systems", rank=None, is_cut=parsed is None or not names)
 
 
@@ -142,7 +142,7 @@ def _lines(pieces: Iterator[str], most: int) -> Iterator[str]:
 
 
 def _parsed(line: str) -> Mapping[str, object] | None:
-    """The object on a line; None where it is damaged or is another value."""
+    """The object on a line; None if it is damaged or another value."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
